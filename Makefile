@@ -1,0 +1,36 @@
+# Everything a fresh machine needs is made here: a virtual environment with the package and the
+# tools, and Java where Debian can install it. `make demo` and `make test` need nothing else.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: demo test lint bench-shard java clean
+
+demo: $(READY)
+	$(BIN)/python examples/shard_tour.py
+
+test: $(READY) lint
+	$(BIN)/python -m pytest
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench-shard: $(READY)
+	$(BIN)/python benchmarks/shard.py
+
+$(READY): pyproject.toml | java
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --editable '.[test]'
+	touch $(READY)
+
+# Spark needs a Java runtime, 17 or newer.
+java:
+	@command -v java >/dev/null || (apt-get update -q && apt-get install -qy openjdk-17-jre-headless)
+
+clean:
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,266 @@
+"""The shard beside plain Spark, on this machine, in one run; one JSON line last.
+
+20 M updates in 20 runs, of which half cancel. Ratios are what counts: machines differ and are
+noisy, so each figure is the median of several repeats in this very process.
+
+    python benchmarks/shard.py [--updates 20000000] [--runs 20] [--repeats 3]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from windrow import Shard
+from windrow.spark import local_session
+
+SCHEMA = pa.schema(
+    [
+        ("user_id", pa.int64()),
+        ("item", pa.string()),
+        ("price", pa.float64()),
+        ("quantity", pa.int32()),
+        ("ts", pa.timestamp("us", "UTC")),
+    ]
+)
+
+
+def rows_at(ids: np.ndarray, users: int) -> pa.Table:
+    """The row with each id: a function of the id, so that a retraction repeats its row."""
+    mixed = ids * np.int64(0x9E3779B97F4A7C15 - 2**64) % np.int64(2**62)
+    items = pa.array([f"item-{i:06d}" for i in range(100_000)])
+    return pa.table(
+        {
+            "user_id": mixed % users,
+            "item": items.take(pa.array(mixed // 7 % 100_000)),
+            "price": (mixed // 11 % 100_000) / 100,
+            "quantity": (mixed // 13 % 9).astype(np.int32),
+            "ts": pa.array(1_700_000_000_000_000 + ids * 1000, pa.timestamp("us", "UTC")),
+        },
+        schema=SCHEMA,
+    )
+
+
+def batch(run: int, per_run: int, users: int) -> pa.Table:
+    """Updates of one run: three quarters insertions; one quarter retracts rows of the run before.
+
+    In all, half of the updates take part in a cancellation.
+    """
+    new = per_run * 3 // 4 if run else per_run
+    first = 0 if run == 0 else per_run + (run - 1) * (per_run * 3 // 4)
+    inserted = np.arange(first, first + new)
+    if not run:
+        ids, diffs = inserted, np.ones(new, np.int64)
+    else:
+        before = 0 if run == 1 else per_run + (run - 2) * (per_run * 3 // 4)
+        retracted = np.arange(before, before + per_run - new)
+        ids = np.concatenate([inserted, retracted])
+        diffs = np.concatenate([np.ones(new, np.int64), -np.ones(retracted.size, np.int64)])
+    order = np.random.default_rng(run).permutation(ids.size)
+    table = rows_at(ids[order], users)
+    return table.append_column("_diff", pa.array(diffs[order]))
+
+
+def build(folder: str, updates: int, runs: int, users: int) -> tuple[Shard, float]:
+    """A shard of `runs` runs, and the seconds that its appends took."""
+    shard = Shard.create(folder, SCHEMA, key=["user_id"])
+    seconds = 0.0
+    for run in range(runs):
+        table = batch(run, updates // runs, users)
+        started = time.perf_counter()
+        shard.append(table, lower=run, upper=run + 1)
+        seconds += time.perf_counter() - started
+    return shard, seconds
+
+
+def timed(work: Callable[[], Any]) -> float:
+    started = time.perf_counter()
+    work()
+    return time.perf_counter() - started
+
+
+def median(work: Callable[[], float], repeats: int) -> float:
+    return statistics.median(work() for _ in range(repeats))
+
+
+def to_noop(frame: Any) -> None:
+    frame.write.format("noop").mode("overwrite").save()
+
+
+def first_batch(shard: Shard) -> float:
+    started = time.perf_counter()
+    next(shard.snapshot(limit=1_000).batches())
+    return time.perf_counter() - started
+
+
+def merge_in_child(folder: str) -> int:
+    """Peak memory, in KiB, of a process that merges the whole shard as one reader."""
+    code = (
+        "import resource, sys\n"
+        "from windrow import Shard\n"
+        "rows = sum(b.num_rows for b in Shard.open(sys.argv[1]).snapshot().batches())\n"
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)\n"
+    )
+    out = subprocess.run(
+        [sys.executable, "-c", code, folder], check=True, capture_output=True, text=True
+    )
+    return int(out.stdout)
+
+
+def write_amplification(folder: str) -> float:
+    """Updates written, by appends and compactions together, over updates appended."""
+    shard = Shard.create(folder, SCHEMA, key=["user_id"])
+    appended = written = 0
+    for step in range(1_000):
+        table = rows_at(np.arange(step * 100, step * 100 + 100), 10_000)
+        shard.append(table, lower=step, upper=step + 1)
+        appended += 100
+        written += 100
+        if step % 8 == 7:
+            written += shard.compact().updates_written
+    return written / appended
+
+
+def commit_ms(folder: str) -> float:
+    """Median milliseconds of an append of ten rows: sort, write, commit."""
+    shard = Shard.create(folder, SCHEMA, key=["user_id"])
+    times = []
+    for step in range(100):
+        table = rows_at(np.arange(step * 10, step * 10 + 10), 1_000)
+        times.append(timed(lambda t=table, s=step: shard.append(t, lower=s, upper=s + 1)))
+    return statistics.median(times) * 1000
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--updates", type=int, default=20_000_000)
+    parser.add_argument("--runs", type=int, default=20)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--folder", default=None, help="keep the data here")
+    options = parser.parse_args()
+    folder = options.folder or tempfile.mkdtemp(prefix="windrow-bench-")
+    os.environ["WINDROW_CACHE"] = os.path.join(folder, "cache")
+    try:
+        print(json.dumps(measure(Path(folder), options)))
+    finally:
+        if options.folder is None:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def measure(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
+    users = options.updates // 10
+    result: dict[str, Any] = {
+        "benchmark": "shard",
+        "updates": options.updates,
+        "runs": options.runs,
+        "repeats": options.repeats,
+        "cores": os.cpu_count(),
+    }
+    repeats = options.repeats
+
+    say("append ...")
+    build(str(folder / "warm"), 20_000, 2, 100)
+    shard, seconds = build(str(folder / "main"), options.updates, options.runs, users)
+    result["append_rows_per_s"] = round(options.updates / seconds)
+    result["bytes_per_update"] = round(shard.stats().bytes / options.updates, 1)
+
+    say("full reads, windrow and spark in turn ...")
+    spark = local_session("bench", cores="2", spark__driver__memory="8g")
+    files = [f"{shard.uri}/{name}" for name in _part_names(shard)]
+
+    def spark_read() -> Any:
+        frame = spark.read.parquet(*files)
+        grouped = frame.groupBy(*SCHEMA.names).agg({"_diff": "sum"})
+        return grouped.where("`sum(_diff)` <> 0")
+
+    def full() -> Any:
+        return shard.snapshot().dataframe(spark)
+
+    assert full().count() == spark_read().count(), "the two reads disagree"
+    ours, theirs = [], []
+    for _ in range(repeats):
+        ours.append(timed(lambda: to_noop(full())))
+        theirs.append(timed(lambda: to_noop(spark_read())))
+    full_seconds = statistics.median(ours)
+    result["full_read_s"] = round(full_seconds, 2)
+    result["spark_read_s"] = round(statistics.median(theirs), 2)
+    result["full_read_speedup"] = round(statistics.median(theirs) / full_seconds, 2)
+
+    say("levels ...")
+    result["full_emitted"] = full().count()
+    for level in ("best_effort", "none"):
+        frame = shard.snapshot(consolidate=level).dataframe(spark)
+        result[f"{level}_emitted"] = frame.count()
+        seconds = median(lambda f=frame: timed(lambda: to_noop(f)), repeats)
+        result[f"{level}_read_s"] = round(seconds, 2)
+
+    say("limited read ...")
+    first_batch(shard)
+    first = median(lambda: first_batch(shard), max(repeats, 5))
+    result["first_batch_ms"] = round(first * 1000, 1)
+    result["first_batch_fraction"] = round(first / full_seconds, 4)
+
+    say("lookups ...")
+    rng = np.random.default_rng(7)
+
+    def lookup(cache: bool) -> float:
+        keys = pa.table({"user_id": rng.integers(0, users, 1_000)})
+        read = shard.snapshot(keys=keys, cache=cache)
+        return timed(lambda: read.to_table())
+
+    lookup(False)
+    direct = median(lambda: lookup(False), repeats)
+    fill = lookup(True)
+    cached = median(lambda: lookup(True), max(repeats, 5))
+    result["lookup_ms"] = round(cached * 1000, 1)
+    result["lookup_fraction"] = round(cached / full_seconds, 4)
+    result["lookup_fill_cache_fraction"] = round(fill / full_seconds, 4)
+    result["lookup_without_cache_fraction"] = round(direct / full_seconds, 4)
+    frame_keys = spark.range(1_000).selectExpr(f"cast(rand(3) * {users} as bigint) as user_id")
+    frame_keys = frame_keys.distinct()
+    read = shard.snapshot()
+    to_noop(read.lookup(frame_keys))
+    on_spark = median(lambda: timed(lambda: to_noop(read.lookup(frame_keys))), repeats)
+    result["lookup_on_spark_fraction"] = round(on_spark / full_seconds, 4)
+    spark.stop()
+
+    say("memory of one reader ...")
+    peaks = {}
+    for millions in (5, 40):
+        count = millions * options.updates // 20
+        path = str(folder / f"memory-{millions}")
+        build(path, count, options.runs, users)
+        peaks[millions] = statistics.median(merge_in_child(path) for _ in range(repeats))
+        shutil.rmtree(path)
+    result["reader_peak_mib"] = {str(m): round(kib / 1024) for m, kib in peaks.items()}
+    result["reader_memory_growth"] = round(peaks[40] / peaks[5], 3)
+
+    say("small batches ...")
+    result["commit_ms_p50"] = round(commit_ms(str(folder / "commits")), 1)
+    result["write_amplification"] = round(write_amplification(str(folder / "small")), 2)
+    return result
+
+
+def _part_names(shard: Shard) -> list[str]:
+    return [part.path for part in shard.snapshot().parts]
+
+
+if __name__ == "__main__":
+    main()

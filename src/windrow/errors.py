@@ -1,0 +1,62 @@
+"""The one family of exceptions that Windrow raises.
+
+Every message says what failed and where, what would be valid, and what to do next. Catch
+`WindrowError` for all of them, or one of the classes below for one situation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class WindrowError(Exception):
+    """Anything that Windrow refuses or could not do."""
+
+
+class SchemaError(WindrowError):
+    """Columns or types that do not fit."""
+
+
+class DataError(WindrowError):
+    """Rows that break a rule: a null time, a time outside its batch, an overflowing count."""
+
+
+class OptionError(WindrowError):
+    """An argument with a value that has no meaning here."""
+
+
+class ShardNotFoundError(WindrowError):
+    """No shard rests at this URI."""
+
+
+class ShardExistsError(WindrowError):
+    """A shard rests at this URI already."""
+
+
+class UpperMismatchError(WindrowError):
+    """An append whose `lower` is not the shard's `upper`: another writer was first."""
+
+    def __init__(self, message: str, *, upper: int) -> None:
+        super().__init__(message)
+        self.upper = upper
+
+
+class CommitConflictError(WindrowError):
+    """Other writers kept winning the race for the next commit."""
+
+
+class TimeRangeError(WindrowError):
+    """A read at a time that the shard does not hold, or a frontier that would move back."""
+
+
+class StorageError(WindrowError):
+    """A file that is missing, unreadable, or not what the log says it is."""
+
+
+def unknown_column(name: str, known: Iterable[str], where: str) -> SchemaError:
+    """The error for a column that does not exist, with the nearest names that do."""
+    names = list(known)
+    close = get_close_matches(name, names, n=3)
+    hint = f"did you mean {' or '.join(map(repr, close))}?" if close else f"known: {names}"
+    return SchemaError(f"{where}: there is no column {name!r}; {hint}")

@@ -1,0 +1,88 @@
+"""Adopting: Parquet files of updates that others wrote become parts as they are.
+
+The file is copied into the shard, not decoded and written again. It has no order and neither
+`_prefix` nor `_hash`; readers make them when they read, and the first compaction for good. The
+file is read once here, to check it and to learn its bounds.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from windrow.errors import DataError, SchemaError, StorageError
+from windrow.rows.types import check_schema
+from windrow.shard.append import BatchWriter
+from windrow.shard.part import (
+    UNSORTED,
+    PartName,
+    WrittenPart,
+    delta_statistics,
+    fingerprint,
+    new_id,
+)
+from windrow.shard.report import Written
+from windrow.shard.spec import PREFIX
+from windrow.shard.store import Store
+from windrow.updates import DIFF, TIME, int64_values, update_schema
+
+
+def adopt_files(writer: BatchWriter, paths: Sequence[str]) -> Written:
+    """Copy `paths` (URIs or local paths) into the shard's store as unsorted parts."""
+    parts: list[WrittenPart] = []
+    digest = 0
+    try:
+        for path in paths:
+            part, content = _adopt(writer, path)
+            digest = (digest + content) % 2**64
+            if part is not None:
+                parts.append(part)
+    except BaseException:
+        writer.store.delete([part.path for part in parts])
+        raise
+    return Written(parts, digest)
+
+
+def _adopt(writer: BatchWriter, path: str) -> tuple[WrittenPart | None, int]:
+    folder, _, file_name = path.rpartition("/")
+    source = Store.at(folder or ".", writer.store.options_dict)
+    try:
+        file = pq.ParquetFile(source.open_input(file_name))
+    except (pa.ArrowInvalid, OSError, StorageError) as error:
+        raise StorageError(f"adopt: {path} is not a readable Parquet file: {error}") from error
+    with file:
+        _check_file(file, writer, path)
+        digest = retractions = 0
+        low, high = [], []
+        for batch in file.iter_batches(use_threads=False):
+            stored = writer.prepare(pa.Table.from_batches([batch]), f"adopt: {path}")
+            digest = (digest + fingerprint(stored)) % 2**64
+            diffs = int64_values(stored, DIFF)
+            if (diffs == 0).any():
+                raise DataError(f"adopt: {path} holds updates with a _diff of 0; filter them out")
+            retractions += int((diffs < 0).sum())
+            prefix = int64_values(stored, PREFIX)
+            low.append(int(prefix.min()))
+            high.append(int(prefix.max()))
+        if not low or writer.dry:
+            return None, digest
+        statistics = json.loads(delta_statistics(file.metadata, writer.spec))
+    statistics["minValues"][PREFIX] = min(low)
+    statistics["maxValues"][PREFIX] = max(high)
+    name = PartName(writer.lower, writer.upper, new_id(), 0, new_id(), UNSORTED, retractions)
+    writer.store.copy_in(path, str(name))
+    size = writer.store.size(str(name))
+    return WrittenPart(str(name), statistics["numRecords"], size, json.dumps(statistics)), digest
+
+
+def _check_file(file: pq.ParquetFile, writer: BatchWriter, path: str) -> None:
+    found = file.schema_arrow
+    if TIME not in found.names or DIFF not in found.names:
+        raise SchemaError(
+            f"adopt: {path} has no _time and _diff columns, so it does not hold updates. Append "
+            "its rows instead, for example append(spark.read.parquet(path), ...)"
+        )
+    check_schema(found, update_schema(writer.spec.schema), f"adopt: {path}")

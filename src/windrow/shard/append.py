@@ -1,0 +1,174 @@
+"""Appending: updates become sorted, consolidated runs, in this process or in Spark tasks.
+
+Rows arrive in batches, are gathered up to a bounded amount, sorted, consolidated and written as a
+run of parts. The driver sees the names of parts, never rows; the log entry that makes them part
+of the shard comes last and is one commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from windrow.errors import DataError
+from windrow.merging import consolidate_sorted, sort_words
+from windrow.rows.types import check_schema, single_chunk
+from windrow.shard.part import (
+    CONSOLIDATED,
+    PART_BYTES,
+    PartWriter,
+    WrittenPart,
+    fingerprint,
+    new_id,
+    stored_table,
+)
+from windrow.shard.report import Written, run_writers
+from windrow.shard.scan import order_words
+from windrow.shard.spec import ShardSpec
+from windrow.shard.store import Store
+from windrow.spark import spark_to_arrow_schema
+from windrow.updates import DIFF, TIME, as_updates, int64_values, replace_column, update_schema
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+GATHER_ROWS = 2_000_000
+GATHER_BYTES = 512 << 20
+INDEXES_PER_TASK = 10_000
+
+
+@dataclass(frozen=True)
+class BatchWriter:
+    """Writes updates of [lower, upper) into a store. Picklable: tasks carry it.
+
+    Without `run`, everything gathered becomes a run of its own. With it, what a task gathers
+    first belongs to that run, at the place of `task`: for tasks whose prefixes do not overlap.
+    """
+
+    store: Store
+    spec: ShardSpec
+    lower: int
+    upper: int
+    run: str | None = None
+    part_bytes: int = PART_BYTES
+    dry: bool = False  # compute the digest, write nothing
+
+    def write(self, batches: Iterable[pa.RecordBatch], task: int = 0) -> Written:
+        parts: list[WrittenPart] = []
+        digest = 0
+        run, first = self.run, task * INDEXES_PER_TASK
+        try:
+            for table in _gather(batches):
+                stored = self.prepare(table, "append")
+                digest = (digest + fingerprint(stored)) % 2**64
+                if self.dry:
+                    continue
+                parts += self._write_run(stored, run or new_id(), first)
+                run, first = None, 0
+        except BaseException:
+            self.store.delete([part.path for part in parts])
+            raise
+        return Written(parts, digest)
+
+    def prepare(self, table: pa.Table, where: str) -> pa.Table:
+        """Canonical, checked, with `_prefix` and `_hash`; in the order of arrival."""
+        updates = as_updates(table, self.spec.schema, default_time=self.lower, where=where)
+        times = int64_values(updates, TIME)
+        outside = (times < self.lower) | (times >= self.upper)
+        if outside.any():
+            at = int(outside.argmax())
+            row = {name: updates.column(name)[at].as_py() for name in self.spec.schema.names}
+            raise DataError(
+                f"{where}: {int(outside.sum())} of {times.size} updates lie outside "
+                f"[{self.lower}, {self.upper}), the first at {int(times[at])}: {_short(row)}. "
+                "Append them with a later upper, or correct their _time"
+            )
+        return stored_table(updates, self.spec)
+
+    def _write_run(self, stored: pa.Table, run: str, first_index: int) -> list[WrittenPart]:
+        writer = PartWriter(
+            self.store,
+            self.spec,
+            lower=self.lower,
+            upper=self.upper,
+            run=run,
+            form=CONSOLIDATED,
+            first_index=first_index,
+            part_bytes=self.part_bytes,
+        )
+        writer.write(sort_and_consolidate(stored, self.spec))
+        return writer.close()
+
+
+def sort_and_consolidate(stored: pa.Table, spec: ShardSpec) -> pa.Table:
+    """Stored updates in the shard's order, each (row, time) once."""
+    words = order_words(spec, stored, with_time=True)
+    columns = [single_chunk(stored.column(name)) for name in spec.schema.names]
+    found = consolidate_sorted(words, sort_words(words), int64_values(stored, DIFF), columns)
+    return replace_column(stored.take(pa.array(found.rows)), DIFF, found.diffs)
+
+
+def _gather(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """Tables of many batches, each within the bounds of what a task may hold."""
+    held: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        held.append(batch)
+        rows += batch.num_rows
+        size += batch.nbytes
+        if rows >= GATHER_ROWS or size >= GATHER_BYTES:
+            yield pa.Table.from_batches(held)
+            held, rows, size = [], 0, 0
+    if held:
+        yield pa.Table.from_batches(held)
+
+
+def _short(row: dict[str, Any]) -> str:
+    text = repr(row)
+    return text if len(text) <= 300 else text[:297] + "..."
+
+
+def write_dataframe(frame: DataFrame, writer: BatchWriter, exchange: int | None) -> Written:
+    """Write a DataFrame's rows from Spark's tasks.
+
+    `exchange` brings rows together by prefix, into that many tasks, so that all parts form one
+    run; without it each task writes a run of its own and nothing is shuffled.
+    """
+    found = spark_to_arrow_schema(frame.schema)
+    own = [n for n in found.names if n in (TIME, DIFF)]
+    expected = pa.schema(
+        [
+            f
+            for f in update_schema(writer.spec.schema)
+            if f.name not in (TIME, DIFF) or f.name in own
+        ]
+    )
+    check_schema(found, expected, "append")
+    if exchange is not None:
+        frame = _exchange(frame, writer.spec, exchange)
+        writer = replace(writer, run=new_id())
+
+    def write(batches: Iterator[pa.RecordBatch]) -> Written:
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        return writer.write(batches, context.partitionId() if context is not None else 0)
+
+    return run_writers(frame, writer.store, write)
+
+
+def _exchange(frame: DataFrame, spec: ShardSpec, tasks: int) -> DataFrame:
+    from pyspark.sql import functions as F  # noqa: N812
+
+    if spec.order.kind == "natural":
+        return frame.repartitionByRange(tasks, F.col(_quoted(spec.order.columns[0])))
+    return frame.repartitionByRange(tasks, F.xxhash64(*[F.col(_quoted(n)) for n in spec.key]))
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"

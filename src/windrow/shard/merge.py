@@ -1,0 +1,312 @@
+"""Reading a slice as one stream: a merge of its runs, consolidated as far as asked.
+
+Full consolidation works in rounds. Each run has some of its updates in memory and a frontier:
+what has not been loaded yet has a prefix at or above it. Everything below the smallest frontier
+is complete, so it is merged, consolidated and emitted; then the runs that are short load more.
+
+    run A   ▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒│▒▒▒┆ ...
+    run B   ▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒┆ ...            ┆ frontier: nothing below it is still to come
+    run C   ▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒│▒▒▒▒▒▒▒┆ ...    │ cut: the smallest frontier
+            emitted now    │ kept
+
+Memory is bounded by the chunks, and output starts after the first of them. A prefix with more
+updates than fit in memory (a hot key) is cut further, by the words below the prefix; updates that
+agree in all words collapse where they stand.
+"""
+
+from __future__ import annotations
+
+import heapq
+import time
+from collections.abc import Generator, Iterator, Sequence
+from enum import Enum
+
+import numpy as np
+import pyarrow as pa
+
+from windrow.merging import Consolidated, consolidate_sorted, merge_segments
+from windrow.rows.ordering import HIGHEST, LOWEST
+from windrow.rows.types import single_chunk
+from windrow.shard.part import CONSOLIDATED
+from windrow.shard.scan import (
+    ROUND_ROWS,
+    Chunk,
+    Counters,
+    RunReader,
+    Scan,
+    Slice,
+    allow_open_files,
+    order_words,
+)
+from windrow.shard.spec import PREFIX
+from windrow.updates import DIFF, int64_values, replace_column
+
+BATCH_ROWS = 65_536
+
+
+class Consolidation(Enum):
+    """How far equal updates are added up on the way out.
+
+    NONE: not at all. BEST_EFFORT: what one worker happens to hold at a time. FULL: each row once
+    (each row and time, for changes), with its final multiplicity. MONOTONIC: what FULL promises
+    of the sign, without each row being unique: if no part holds a retraction, nothing is merged.
+    """
+
+    NONE = "none"
+    BEST_EFFORT = "best_effort"
+    MONOTONIC = "monotonic"
+    FULL = "full"
+
+
+def read_slice(
+    scan: Scan, slice_: Slice, level: Consolidation, counters: Counters
+) -> Iterator[pa.RecordBatch]:
+    """The slice's updates as batches of `scan.output_schema`, at most `scan.limit` of them."""
+    started = time.perf_counter()
+    left = scan.limit
+    for table in _tables(scan, slice_, level, counters):
+        if left is not None:
+            table = table.slice(0, left)
+            left -= table.num_rows
+        for batch in _output(scan, table).to_batches(max_chunksize=BATCH_ROWS):
+            if counters.seconds_to_first_batch is None:
+                counters.seconds_to_first_batch = time.perf_counter() - started
+            counters.updates_emitted += batch.num_rows
+            yield batch
+        if left == 0:
+            return
+
+
+def _output(scan: Scan, table: pa.Table) -> pa.Table:
+    schema = scan.output_schema
+    return pa.table([table.column(name) for name in schema.names], schema=schema)
+
+
+def merges(scan: Scan, slice_: Slice, level: Consolidation) -> bool:
+    """Whether a read at this level has to merge runs; the fast paths of full consolidation."""
+    if level in (Consolidation.NONE, Consolidation.BEST_EFFORT):
+        return level is Consolidation.BEST_EFFORT
+    if level is Consolidation.MONOTONIC:
+        return any(part.name.retractions for part in slice_.parts)
+    # One run in which every (row, time) is unique, read such that no two times become one.
+    parts = slice_.parts
+    alone = len(slice_.runs) <= 1 and all(p.name.form == CONSOLIDATED for p in parts)
+    if scan.times.is_single or any(p.time[0] < scan.times.advance_to for p in parts):
+        alone = alone and len({t for p in parts for t in p.time}) <= 1
+    return not alone
+
+
+def _tables(
+    scan: Scan, slice_: Slice, level: Consolidation, counters: Counters
+) -> Iterator[pa.Table]:
+    merging = merges(scan, slice_, level)
+    if merging and level is not Consolidation.BEST_EFFORT:
+        yield from merged_tables(scan, slice_, counters)
+        return
+    allow_open_files(len(slice_.runs))
+    chunk_rows = scan.chunk_rows(len(slice_.runs))
+    runs = [
+        RunReader(scan, slice_, run, merging, counters, chunk_rows).chunks() for run in slice_.runs
+    ]
+    if not merging:
+        for run in runs:
+            yield from (chunk.table for chunk in run)
+    else:
+        yield from _best_effort(scan, runs)
+
+
+def merged_tables(scan: Scan, slice_: Slice, counters: Counters) -> Iterator[pa.Table]:
+    """The slice fully consolidated, with `_prefix`, `_hash` and the order columns kept."""
+    chunk_rows = scan.chunk_rows(len(slice_.runs))
+    allow_open_files(len(slice_.runs))
+    runs = [
+        RunReader(scan, slice_, run, True, counters, chunk_rows).chunks() for run in slice_.runs
+    ]
+    return Merge(scan, runs, chunk_rows).tables()
+
+
+def _best_effort(scan: Scan, runs: Sequence[Iterator[Chunk]]) -> Iterator[pa.Table]:
+    """Chunks in about the order of their prefixes, a round of them consolidated at a time.
+
+    The run that is furthest behind loads next, so that equal rows are likely to meet; what does
+    not meet goes out as it is.
+    """
+    active = [(LOWEST, number) for number in range(len(runs))]
+    while active:
+        tables: list[pa.Table] = []
+        rows = 0
+        while active and rows < ROUND_ROWS:
+            _, number = active[0]
+            chunk = next(runs[number], None)
+            if chunk is None:
+                heapq.heappop(active)
+                continue
+            heapq.heapreplace(active, (chunk.frontier, number))
+            if chunk.table.num_rows:
+                tables.append(chunk.table)
+                rows += chunk.table.num_rows
+        if tables:
+            yield Merged(scan, tables).consolidated()
+
+
+class Merged:
+    """Sorted tables side by side: their rows concatenated, their words, and their merged order."""
+
+    def __init__(self, scan: Scan, tables: Sequence[pa.Table]) -> None:
+        self.lengths = [table.num_rows for table in tables]
+        self.table = tables[0] if len(tables) == 1 else pa.concat_tables(tables)
+        self.table = self.table.combine_chunks()
+        self.words = order_words(scan.spec, self.table, with_time=not scan.times.is_single)
+        self._columns = [single_chunk(self.table.column(name)) for name in scan.columns]
+
+    def consolidated(self) -> pa.Table:
+        found = self._consolidate()
+        if found.rows.size == self.table.num_rows and len(self.lengths) == 1:
+            return self.table
+        return replace_column(self.table.take(pa.array(found.rows)), DIFF, found.diffs)
+
+    def _consolidate(self) -> Consolidated:
+        if len(self.lengths) == 1:
+            order = np.arange(self.table.num_rows)
+        else:
+            order = merge_segments(self.words, self.lengths)
+        diffs = int64_values(self.table, DIFF)
+        return consolidate_sorted(self.words, order, diffs, self._columns)
+
+
+class _Run:
+    """A run within a merge: the updates at hand, sorted, and where the rest begins."""
+
+    def __init__(self, chunks: Iterator[Chunk]) -> None:
+        self._chunks = chunks
+        self.tables: list[pa.Table] = []
+        self.rows = 0
+        self.frontier: int | None = None  # None: all is loaded
+        self.load()
+
+    def load(self) -> None:
+        chunk = next(self._chunks, None)
+        if chunk is None:
+            self.frontier = None
+            return
+        self.frontier = chunk.frontier
+        if chunk.table.num_rows:
+            self.tables.append(chunk.table)
+            self.rows += chunk.table.num_rows
+
+    def take_below(self, cut: int | None) -> list[pa.Table]:
+        """Remove and return the updates with a prefix below `cut` (None: all of them)."""
+        if cut is None:
+            taken, self.tables = self.tables, []
+        else:
+            taken = []
+            while self.tables:
+                prefix = int64_values(self.tables[0], PREFIX)
+                at = int(np.searchsorted(prefix, cut))
+                if at:
+                    taken.append(self.tables[0].slice(0, at))
+                if at < prefix.size:
+                    self.tables[0] = self.tables[0].slice(at)
+                    break
+                self.tables.pop(0)
+        self.rows -= sum(table.num_rows for table in taken)
+        return taken
+
+    def put_back(self, tables: list[pa.Table]) -> None:
+        self.tables = [table for table in tables if table.num_rows] + self.tables
+        self.rows = sum(table.num_rows for table in self.tables)
+
+
+class Merge:
+    """The rounds of a full consolidation over the runs of one slice."""
+
+    def __init__(self, scan: Scan, runs: Sequence[Iterator[Chunk]], chunk_rows: int) -> None:
+        self._scan = scan
+        self._runs = [_Run(run) for run in runs]
+        self._chunk_rows = chunk_rows
+
+    def tables(self) -> Iterator[pa.Table]:
+        while self._runs:
+            frontiers = [run.frontier for run in self._runs if run.frontier is not None]
+            cut = min(frontiers) if frontiers else None
+            taken = [_joined(run.take_below(cut)) for run in self._runs]
+            present = [table for table in taken if table is not None]
+            limiting: list[_Run] = []
+            if present:
+                out = Merged(self._scan, present).consolidated()
+                if out.num_rows:
+                    yield out
+            elif cut is not None:
+                limiting = [run for run in self._runs if run.frontier == cut]
+                if self._rows() > max(ROUND_ROWS, 2 * self._chunk_rows):
+                    limiting = yield from self._cut_within(cut, limiting)
+            self._refill(limiting)
+
+    def _rows(self) -> int:
+        return sum(run.rows for run in self._runs)
+
+    def _refill(self, limiting: list[_Run]) -> None:
+        """Load for the runs that hold up the rest, and for those that run short."""
+        for run in self._runs:
+            if run.frontier is not None and (run in limiting or run.rows < self._chunk_rows // 2):
+                run.load()
+        self._runs = [run for run in self._runs if run.rows or run.frontier is not None]
+
+    def _cut_within(
+        self, prefix: int, limiting: list[_Run]
+    ) -> Generator[pa.Table, None, list[_Run]]:
+        """Emit what is complete among the updates of one prefix, by the words below it.
+
+        Called when nothing lies below the smallest frontier and memory is filling: every
+        update at hand has this prefix or a larger one. Returns the runs to load next.
+        """
+        end = prefix + 1 if prefix < HIGHEST else None
+        hot = [(run, _joined(run.take_below(end))) for run in self._runs]
+        held = [(run, table) for run, table in hot if table is not None]
+        unknown = [run for run, table in hot if table is None and run in limiting]
+        if unknown:
+            # These may still bring this prefix, but hold none of it: their place is not known.
+            for run, table in held:
+                run.put_back([table])
+            return unknown
+        merged = Merged(self._scan, [table for _, table in held])
+        ends = np.cumsum(merged.lengths)
+        # The place of each limiting run is its last update at hand; the first of them is the cut.
+        lasts = {
+            tuple(merged.words[:, e - 1]): run
+            for (run, _), e in zip(held, ends, strict=True)
+            if run in limiting
+        }
+        cut = min(lasts)
+        below = _below(merged.words, np.array(cut))
+        if below.any():
+            counts = np.add.reduceat(below.astype(np.int64), ends - merged.lengths)
+            done = [table.slice(0, n) for (_, table), n in zip(held, counts, strict=True)]
+            for (run, table), n in zip(held, counts, strict=True):
+                run.put_back([table.slice(n)])
+            out = Merged(self._scan, [table for table in done if table.num_rows]).consolidated()
+            if out.num_rows:
+                yield out
+        else:
+            # All updates of that run agree in every word: add up what is here, and keep the sum
+            # as a small run of its own while it loads more.
+            carry = _Run(iter(()))
+            carry.put_back([merged.consolidated()])
+            self._runs.append(carry)
+        return [lasts[cut]]
+
+
+def _below(words: np.ndarray, cut: np.ndarray) -> np.ndarray:
+    """Which columns of `words` come before `cut`."""
+    below = np.zeros(words.shape[1], np.bool_)
+    equal = np.ones(words.shape[1], np.bool_)
+    for word, limit in zip(words, cut, strict=True):
+        below |= equal & (word < limit)
+        equal &= word == limit
+    return below
+
+
+def _joined(tables: list[pa.Table]) -> pa.Table | None:
+    if not tables:
+        return None
+    return tables[0] if len(tables) == 1 else pa.concat_tables(tables).combine_chunks()

@@ -1,0 +1,343 @@
+"""Parts: sorted Parquet files, what they say of themselves, and how they are written.
+
+A part's name carries what Delta's log has no place for:
+
+    00000000000000000100-00000000000000000200-4f1c…-00003-9ab2…-c17.parquet
+    lower                upper                run   index nonce form and retractions
+
+All parts of one run share its id and are ordered by index; the nonce tells apart the attempts
+of a task that ran twice. The form is `u` (unsorted: an adopted file), `s` (sorted) or `c`
+(sorted and consolidated: every (row, time) once in its run).
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import math
+import uuid
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from windrow.errors import StorageError
+from windrow.shard.predicate import Bounds
+from windrow.shard.spec import HASH, PREFIX, ShardSpec
+from windrow.shard.store import Store
+from windrow.updates import DIFF, TIME, int64_values
+
+UNSORTED, SORTED, CONSOLIDATED = "u", "s", "c"
+ROW_GROUP_ROWS = 65_536
+PART_BYTES = 64 << 20
+STATISTICS_COLUMNS = 32  # as Delta does by default
+_LONGEST_STATISTIC = 64
+
+
+@dataclass(frozen=True)
+class PartName:
+    """The facts in a part's file name."""
+
+    lower: int
+    upper: int
+    run: str
+    index: int
+    nonce: str
+    form: str
+    retractions: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.lower:020d}-{self.upper:020d}-{self.run}-{self.index:08d}-{self.nonce}"
+            f"-{self.form}{self.retractions}.parquet"
+        )
+
+    @staticmethod
+    def parse(name: str) -> PartName:
+        try:
+            stem = name.removesuffix(".parquet")
+            lower, upper, run, index, nonce, form = stem.split("-")
+            return PartName(int(lower), int(upper), run, int(index), nonce, form[0], int(form[1:]))
+        except (ValueError, IndexError) as error:
+            raise StorageError(
+                f"{name!r} is not the name of a part; was the table written without Windrow?"
+            ) from error
+
+
+def new_id() -> str:
+    return uuid.uuid4().hex[:16]
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part as the log knows it. Prefix bounds are None for unsorted parts without them."""
+
+    path: str
+    name: PartName
+    rows: int
+    bytes: int
+    prefix: tuple[int, int]
+    time: tuple[int, int]
+    bounds: dict[str, Bounds] = field(default_factory=dict, compare=False, repr=False)
+
+    @property
+    def sorted(self) -> bool:
+        return self.name.form != UNSORTED
+
+    @property
+    def order(self) -> tuple[int, int]:
+        """Parts of a run, put in this order, are one sorted sequence."""
+        return (self.prefix[0], self.name.index)
+
+
+@dataclass(frozen=True)
+class WrittenPart:
+    """A part that rests in the store but not yet in the log: what a task reports."""
+
+    path: str
+    rows: int
+    bytes: int
+    statistics: str  # Delta's JSON
+
+
+def parquet_options(spec: ShardSpec) -> dict[str, Any]:
+    """How parts are encoded.
+
+    Hashes look random: dictionaries and compression would only cost time. Everything else is
+    sorted or repetitive and does well with both.
+    """
+    plain = {PREFIX, HASH}
+    leaves = pq_leaves(spec.stored_schema)
+    return {
+        "compression": {leaf: "none" if leaf in plain else "lz4" for leaf in leaves},
+        "use_dictionary": [leaf for leaf in leaves if leaf not in plain],
+        "write_statistics": True,
+        "max_rows_per_page": 16_384,
+        "data_page_size": 1 << 20,
+        "store_schema": True,
+    }
+
+
+def pq_leaves(schema: pa.Schema) -> list[str]:
+    """Paths of the Parquet leaf columns of `schema`."""
+    sink = pa.BufferOutputStream()
+    with pq.ParquetWriter(sink, schema):
+        pass
+    leaves = pq.ParquetFile(pa.BufferReader(sink.getvalue())).schema
+    return [leaves.column(i).path for i in range(len(leaves))]
+
+
+class PartWriter:
+    """Writes one sorted stream of stored tables as a run of parts near a target size.
+
+    Nothing here touches the log. A writer that dies leaves files that no log entry names.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        spec: ShardSpec,
+        *,
+        lower: int,
+        upper: int,
+        run: str,
+        form: str,
+        first_index: int = 0,
+        part_bytes: int = PART_BYTES,
+    ) -> None:
+        self._store, self._spec = store, spec
+        self._name = PartName(lower, upper, run, first_index, new_id(), form, 0)
+        self._part_bytes = part_bytes
+        self._options = parquet_options(spec)
+        self._pending: list[pa.Table] = []
+        self._pending_rows = 0
+        self._sink: Any = None
+        self._writer: pq.ParquetWriter | None = None
+        self._retractions = 0
+        self.written: list[WrittenPart] = []
+        self.rows = 0
+        self.bytes = 0
+
+    def write(self, table: pa.Table) -> None:
+        """Take the next updates in order: columns of the spec's stored schema."""
+        if not table.num_rows:
+            return
+        self._pending.append(table)
+        self._pending_rows += table.num_rows
+        while self._pending_rows >= ROW_GROUP_ROWS:
+            self._flush(ROW_GROUP_ROWS)
+
+    def close(self) -> list[WrittenPart]:
+        if self._pending_rows:
+            self._flush(self._pending_rows)
+        self._finish()
+        return self.written
+
+    def abort(self) -> None:
+        """Drop what was written: best effort, since vacuum will do it too."""
+        self._writer = None
+        self._store.delete([part.path for part in self.written])
+        self.written = []
+
+    def _flush(self, rows: int) -> None:
+        """Write one row group of `rows` pending updates."""
+        table = pa.concat_tables(self._pending)
+        group, rest = table.slice(0, rows), table.slice(rows)
+        self._pending, self._pending_rows = [rest], rest.num_rows
+        if self._writer is None:
+            # A part is built in memory: its name holds its count of retractions, which is known
+            # only at the end, and a store sees each part whole or not at all.
+            self._sink = pa.BufferOutputStream()
+            self._writer = pq.ParquetWriter(self._sink, self._spec.stored_schema, **self._options)
+            self._retractions = 0
+        self._retractions += int((int64_values(group, DIFF) < 0).sum())
+        self._writer.write_table(group, row_group_size=rows)
+        self.rows += rows
+        if self._sink.tell() >= self._part_bytes:
+            self._finish()
+
+    def _finish(self) -> None:
+        if self._writer is None:
+            return
+        self._writer.close()
+        self._writer = None
+        name = replace(
+            self._name,
+            index=self._name.index + len(self.written),
+            retractions=self._retractions,
+        )
+        data = self._sink.getvalue()
+        with self._store.open_output(str(name)) as out:
+            out.write(data)
+        metadata = pq.read_metadata(pa.BufferReader(data))
+        self.bytes += data.size
+        self.written.append(
+            WrittenPart(
+                str(name), metadata.num_rows, data.size, delta_statistics(metadata, self._spec)
+            )
+        )
+
+
+def group_bounds(metadata: Any, schema: pa.Schema, names: Iterable[str]) -> list[dict[str, Bounds]]:
+    """For each row group, what its statistics say of the top-level scalar columns `names`."""
+    index = {metadata.schema.column(i).path: i for i in range(metadata.num_columns)}
+    wanted = [(name, index[name], schema.field(name).type) for name in names if name in index]
+    return [
+        {name: _bounds(metadata.row_group(g), i, type_) for name, i, type_ in wanted}
+        for g in range(metadata.num_row_groups)
+    ]
+
+
+def _bounds(group: Any, column: int, type_: pa.DataType) -> Bounds:
+    statistics = group.column(column).statistics
+    if statistics is None:
+        return Bounds(rows=group.num_rows)
+    nulls = statistics.null_count if statistics.has_null_count else None
+    if not statistics.has_min_max:
+        return Bounds(nulls=nulls, rows=group.num_rows)
+    try:
+        low, high = pa.array([statistics.min, statistics.max], type_).to_pylist()
+    except (pa.ArrowInvalid, pa.ArrowTypeError, ValueError, OverflowError):
+        return Bounds(nulls=nulls, rows=group.num_rows)
+    return Bounds(low, high, nulls, group.num_rows)
+
+
+def merge_bounds(bounds: Iterable[Bounds]) -> Bounds:
+    """The bounds of several row groups together."""
+    known = list(bounds)
+    nulls = None if any(b.nulls is None for b in known) else sum(b.nulls or 0 for b in known)
+    rows = sum(b.rows or 0 for b in known)
+    # A group of NULLs alone has no bounds and needs none.
+    valued = [b for b in known if b.nulls is None or b.nulls < (b.rows or 0)]
+    if not valued or any(b.low is None for b in valued):
+        return Bounds(nulls=nulls, rows=rows)
+    return Bounds(min(b.low for b in valued), max(b.high for b in valued), nulls, rows)
+
+
+def scalar_columns(schema: pa.Schema) -> list[str]:
+    return [f.name for f in schema if not pa.types.is_nested(f.type)]
+
+
+def delta_statistics(metadata: Any, spec: ShardSpec) -> str:
+    """Delta's statistics JSON of a written file, from its Parquet footer."""
+    own = [TIME, DIFF, PREFIX]
+    names = own + scalar_columns(spec.schema)[:STATISTICS_COLUMNS]
+    groups = group_bounds(metadata, spec.stored_schema, names)
+    low: dict[str, Any] = {}
+    high: dict[str, Any] = {}
+    nulls: dict[str, int] = {}
+    for name in names:
+        merged = merge_bounds(group[name] for group in groups if name in group)
+        if merged.nulls is not None:
+            nulls[name] = merged.nulls
+        pair = _json_value(merged.low), _json_value(merged.high)
+        if None not in pair:
+            low[name], high[name] = pair
+    return json.dumps(
+        {"numRecords": metadata.num_rows, "minValues": low, "maxValues": high, "nullCount": nulls}
+    )
+
+
+def _json_value(value: Any) -> Any:
+    """A value as Delta's statistics write it, or None if they cannot hold it exactly."""
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, int):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, str):
+        return value if len(value) <= _LONGEST_STATISTIC else None
+    if isinstance(value, dt.datetime):
+        stamp = value.replace(tzinfo=None).isoformat(timespec="microseconds")
+        return stamp + ("Z" if value.tzinfo else "")
+    if isinstance(value, dt.date):
+        return value.isoformat()
+    return None
+
+
+def parts_from_log(actions: pa.Table, spec: ShardSpec) -> Iterator[Part]:
+    """Parts from Delta's table of add actions (flattened)."""
+    columns = {name: actions.column(name).to_pylist() for name in actions.column_names}
+    names = [n for n in scalar_columns(spec.schema) if f"min.{n}" in columns]
+    empty = [None] * actions.num_rows
+    for i, path in enumerate(columns["path"]):
+        rows = columns["num_records"][i]
+        bounds = {
+            name: Bounds(
+                columns[f"min.{name}"][i],
+                columns[f"max.{name}"][i],
+                columns.get(f"null_count.{name}", empty)[i],
+                rows,
+            )
+            for name in names
+        }
+        yield Part(
+            path=path,
+            name=PartName.parse(path),
+            rows=rows,
+            bytes=columns["size_bytes"][i],
+            prefix=(columns[f"min.{PREFIX}"][i], columns[f"max.{PREFIX}"][i]),
+            time=(columns[f"min.{TIME}"][i], columns[f"max.{TIME}"][i]),
+            bounds=bounds,
+        )
+
+
+def stored_table(updates: pa.Table, spec: ShardSpec) -> pa.Table:
+    """Canonical updates with `_prefix` and `_hash`: the stored schema."""
+    prefix, row_hash = spec.prefix(updates), spec.row_hash(updates)
+    table = updates.append_column(PREFIX, pa.array(prefix))
+    return table.append_column(HASH, pa.array(row_hash))
+
+
+def fingerprint(table: pa.Table) -> int:
+    """A 64-bit digest of stored updates: the same for any order, split or consolidation of them."""
+    times = int64_values(table, TIME).view(np.uint64)
+    hashes = int64_values(table, HASH).view(np.uint64)
+    mixed = (hashes ^ (times * np.uint64(0x9E3779B97F4A7C15))) * np.uint64(0xD6E8FEB86659FD93)
+    mixed ^= mixed >> np.uint64(32)
+    mixed *= np.uint64(0xD6E8FEB86659FD93)
+    return int((mixed * int64_values(table, DIFF).view(np.uint64)).sum(dtype=np.uint64))

@@ -1,0 +1,399 @@
+"""The shard: a durable, sorted collection of updates, opened by URI."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from windrow.errors import OptionError, SchemaError, TimeRangeError
+from windrow.shard.adopt import adopt_files
+from windrow.shard.append import BatchWriter, write_dataframe
+from windrow.shard.cache import PartCache
+from windrow.shard.compact import FANOUT, Compacted, compact
+from windrow.shard.keys import KeySet
+from windrow.shard.log import Log
+from windrow.shard.merge import Consolidation
+from windrow.shard.part import PART_BYTES
+from windrow.shard.plan import runs_of
+from windrow.shard.predicate import Predicate, bind
+from windrow.shard.read import Read
+from windrow.shard.report import Written
+from windrow.shard.scan import Scan, TimeRange
+from windrow.shard.spec import Order, ShardSpec, by_hash
+from windrow.shard.store import Store
+from windrow.spark import is_dataframe, spark_to_arrow_schema
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+WEEK_HOURS = 7 * 24
+LATEST = 2**62  # times lie below
+
+
+@dataclass(frozen=True)
+class ShardStats:
+    """The size and shape of a shard. `rows` counts updates, `retractions` the negative ones."""
+
+    since: int
+    upper: int
+    rows: int
+    retractions: int
+    batches: int
+    runs: int
+    parts: int
+    unsorted_parts: int
+    bytes: int
+
+
+class Shard:
+    """A durable collection of updates `(row, time, diff)`.
+
+    >>> import pyarrow as pa, tempfile
+    >>> schema = pa.schema([("user", pa.string()), ("score", pa.int64())])
+    >>> shard = Shard.create(tempfile.mkdtemp() + "/scores", schema, key=["user"])
+    >>> shard.append(pa.table({"user": ["ann", "bob"], "score": [1, 2]}), lower=0, upper=10)
+    True
+    >>> change = {"user": ["ann", "ann"], "score": [1, 5], "_diff": [-1, 1]}
+    >>> shard.append(pa.table(change), lower=10, upper=20)
+    True
+    >>> shard.snapshot(as_of=9, keys={"user": ["ann"]}).to_table().to_pylist()
+    [{'user': 'ann', 'score': 1, '_time': 9, '_diff': 1}]
+    >>> shard.snapshot(keys={"user": ["ann"]}).to_table().to_pylist()
+    [{'user': 'ann', 'score': 5, '_time': 19, '_diff': 1}]
+
+    Two frontiers move forward only. `upper`: all updates before it are known. `since`: history
+    before it may be forgotten; updates older than `since` appear at `since`. Reads are possible
+    at times in `[since, upper)`.
+    """
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+
+    @classmethod
+    def create(
+        cls,
+        uri: str | Path,
+        schema: pa.Schema | StructType,
+        *,
+        key: Sequence[str] = (),
+        order: Order | None = None,
+        storage_options: Mapping[str, str] | None = None,
+    ) -> Shard:
+        """A new, empty shard at `uri`, for rows of `schema` (Arrow or Spark).
+
+        `order` is `by_hash(...)`, the default, or `by_columns(...)`.
+        """
+        if not isinstance(schema, pa.Schema):
+            schema = spark_to_arrow_schema(schema)
+        spec = ShardSpec.make(schema, list(key), order if order is not None else by_hash())
+        return cls(Log.create(Store.at(uri, storage_options), spec, {}))
+
+    @classmethod
+    def open(cls, uri: str | Path, *, storage_options: Mapping[str, str] | None = None) -> Shard:
+        """The shard at `uri`."""
+        return cls(Log.open(Store.at(uri, storage_options)))
+
+    def __repr__(self) -> str:
+        return f"Shard({self.uri!r}, since={self.since}, upper={self.upper})"
+
+    @property
+    def uri(self) -> str:
+        return self._log.store.uri
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of a row."""
+        return self._log.spec.schema
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        return self._log.spec.key
+
+    @property
+    def order(self) -> Order:
+        return self._log.spec.order
+
+    @property
+    def upper(self) -> int:
+        """All updates with a time before `upper` are known, as of the last refresh."""
+        return self._log.upper
+
+    @property
+    def since(self) -> int:
+        """The earliest time that can be read, as of the last refresh."""
+        return self._log.since
+
+    def refresh(self) -> Shard:
+        """See what other writers did. Reads and writes refresh by themselves."""
+        self._log.refresh()
+        return self
+
+    def append(
+        self,
+        data: pa.Table | pa.RecordBatch | Iterable[pa.RecordBatch] | DataFrame,
+        *,
+        lower: int,
+        upper: int,
+        token: str | None = None,
+        exchange: int | None = None,
+        part_bytes: int = PART_BYTES,
+    ) -> bool:
+        """Append the batch of all updates with times in `[lower, upper)`.
+
+        `lower` has to be the shard's `upper`; if another writer was first, `UpperMismatchError`
+        says where it is now, and nothing is appended. Repeating an append that is already there
+        (the same bounds and the same updates in any order, or the same `token`) changes nothing
+        and returns False.
+
+        Rows without a `_diff` column are insertions; rows without `_time` happen at `lower`. An
+        empty batch moves `upper`. Of a Spark DataFrame each task writes its own run; with
+        `exchange=n` rows are first brought together by prefix in n tasks, as one run.
+        """
+        self._check_batch(lower, upper)
+        store, spec = self._log.store, self._log.spec
+        writer = BatchWriter(store, spec, lower, upper, part_bytes=part_bytes)
+
+        def write(writer: BatchWriter) -> Written:
+            if is_dataframe(data):
+                return write_dataframe(data, writer, exchange)  # type: ignore[arg-type]
+            return writer.write(_batches(data))
+
+        return self._append(writer, write, token)
+
+    def adopt(
+        self, paths: Sequence[str | Path], *, lower: int, upper: int, token: str | None = None
+    ) -> bool:
+        """Append Parquet files of updates as they are, unsorted, without writing them again.
+
+        The files have the shard's columns and `_time` and `_diff`; they are copied into the
+        shard. Otherwise as `append`.
+        """
+        self._check_batch(lower, upper)
+        writer = BatchWriter(self._log.store, self._log.spec, lower, upper)
+        names = [str(path) for path in paths]
+        return self._append(writer, lambda writer: adopt_files(writer, names), token)
+
+    def _check_batch(self, lower: int, upper: int) -> None:
+        if not 0 <= lower < upper <= LATEST:
+            raise TimeRangeError(
+                f"{self.uri}: [{lower}, {upper}) is not a batch; times are milliseconds since the "
+                "epoch, and lower has to be below upper"
+            )
+
+    def _append(self, writer: BatchWriter, write: Any, token: str | None) -> bool:
+        from dataclasses import replace
+
+        log = self._log
+        lower, upper = writer.lower, writer.upper
+        if log.upper != lower:
+            log.refresh()
+        if log.upper != lower:
+            # Nothing can be appended here; it may be there already.
+            if log.upper < upper:
+                raise log.mismatch(lower, upper)
+            content = token or _token(write(replace(writer, dry=True)))
+            if log.has_append(lower, upper, content):
+                return False
+            raise log.mismatch(lower, upper)
+        written = write(writer)
+        try:
+            done = log.append(written.parts, lower, upper, token or _token(written))
+        except BaseException:
+            # Not committed, unless the answer was lost on the way: only a part that the log
+            # does not name may go.
+            self._drop(written)
+            raise
+        if not done:
+            self._drop(written)
+        return done
+
+    def _drop(self, written: Written) -> None:
+        self._log.refresh()
+        named = {part.path for part in self._log.parts()}
+        self._log.store.delete([p.path for p in written.parts if p.path not in named])
+
+    def snapshot(
+        self,
+        as_of: int | None = None,
+        *,
+        columns: Sequence[str] | None = None,
+        where: Predicate | None = None,
+        keys: pa.Table | Mapping[str, Sequence[Any]] | None = None,
+        limit: int | None = None,
+        consolidate: Consolidation | str = Consolidation.FULL,
+        cache: PartCache | bool | None = True,
+    ) -> Read:
+        """The collection as it was at `as_of` (by default the newest time that is known).
+
+        `columns` are read, rows that `where` lets pass, updates of `keys` only, at most `limit`.
+        With full consolidation each row comes once, its multiplicity in `_diff`.
+        """
+        self._log.refresh()
+        if as_of is None:
+            as_of = self.upper - 1
+        if not self.since <= as_of < self.upper:
+            raise self._range_error(f"a snapshot at {as_of}")
+        times = TimeRange(None, as_of, as_of)
+        return self._read(times, columns, where, keys, limit, consolidate, cache)
+
+    def changes(
+        self,
+        lower: int,
+        upper: int | None = None,
+        *,
+        columns: Sequence[str] | None = None,
+        where: Predicate | None = None,
+        keys: pa.Table | Mapping[str, Sequence[Any]] | None = None,
+        limit: int | None = None,
+        consolidate: Consolidation | str = Consolidation.FULL,
+        cache: PartCache | bool | None = True,
+    ) -> Read:
+        """The updates with times in `[lower, upper)`; `upper` is by default the shard's.
+
+        With `lower` at `since`, what happened before comes too, at time `since`: the state there
+        and all changes after it.
+        """
+        self._log.refresh()
+        if upper is None:
+            upper = self.upper
+        if not self.since <= lower <= upper <= self.upper:
+            raise self._range_error(f"changes in [{lower}, {upper})")
+        start = None if lower == self.since else lower
+        times = TimeRange(start, upper - 1, lower)
+        if lower == upper:
+            times = TimeRange(upper, upper - 1, lower)
+        return self._read(times, columns, where, keys, limit, consolidate, cache)
+
+    def _range_error(self, what: str) -> TimeRangeError:
+        if self.since >= self.upper:
+            valid = "nothing has been appended yet"
+        else:
+            valid = f"the shard can be read at times in [{self.since}, {self.upper})"
+        return TimeRangeError(f"{self.uri}: {what} is not possible: {valid}")
+
+    def _read(
+        self,
+        times: TimeRange,
+        columns: Sequence[str] | None,
+        where: Predicate | None,
+        keys: pa.Table | Mapping[str, Sequence[Any]] | None,
+        limit: int | None,
+        consolidate: Consolidation | str,
+        cache: PartCache | bool | None,
+    ) -> Read:
+        spec = self._log.spec
+        if limit is not None and limit < 0:
+            raise OptionError(f"limit is {limit}; it has to be 0 or more")
+        try:
+            level = Consolidation(consolidate)
+        except ValueError:
+            names = [level.value for level in Consolidation]
+            raise OptionError(f"consolidate={consolidate!r}; it is one of {names}") from None
+        scan = Scan(
+            store=self._log.store,
+            spec=spec,
+            times=times,
+            columns=spec.check_columns(spec.schema.names if columns is None else columns, "read"),
+            where=bind(where, spec.schema) if where is not None else None,
+            keys=KeySet.make(_key_table(keys, spec), spec) if keys is not None else None,
+            limit=limit,
+            cache=PartCache.default() if cache is True else cache or None,
+        )
+        return Read(scan, list(self._log.parts()), level)
+
+    def advance_since(self, since: int) -> None:
+        """Allow history before `since` to be forgotten. Moving to an earlier time is refused."""
+        self._log.refresh()
+        if since < self.since or since >= max(self.upper, 1):
+            raise TimeRangeError(
+                f"{self.uri}: since cannot move from {self.since} to {since}: it moves forward, "
+                f"and stays below upper ({self.upper})"
+            )
+        self._log.move_since(since)
+
+    def compact(
+        self,
+        *,
+        everything: bool = False,
+        fanout: int = FANOUT,
+        part_bytes: int = PART_BYTES,
+        spark: SparkSession | None = None,
+    ) -> Compacted:
+        """Merge runs that have become many; with `everything`, all of them into one.
+
+        With a Spark session the merging is done by its tasks, otherwise in this process. Appends
+        and reads go on meanwhile.
+        """
+        if fanout < 2:
+            raise OptionError(f"fanout is {fanout}; it has to be 2 or more")
+        return compact(
+            self._log, everything=everything, fanout=fanout, part_bytes=part_bytes, spark=spark
+        )
+
+    def vacuum(self, *, retention_hours: int = WEEK_HOURS) -> list[str]:
+        """Delete files that no reader can need, and return their names.
+
+        These are parts that compaction replaced, and files of writers that died, both longer ago
+        than `retention_hours`. A shorter retention is safe only if no read or write that started
+        before it is still running.
+        """
+        if retention_hours < 0:
+            raise OptionError(f"retention_hours is {retention_hours}; it has to be 0 or more")
+        return self._log.vacuum(retention_hours)
+
+    def stats(self) -> ShardStats:
+        """Sizes, from the log alone."""
+        self._log.refresh()
+        parts = self._log.parts()
+        return ShardStats(
+            since=self.since,
+            upper=self.upper,
+            rows=sum(part.rows for part in parts),
+            retractions=sum(part.name.retractions for part in parts),
+            batches=len({(part.name.lower, part.name.upper) for part in parts}),
+            runs=len(runs_of(parts)),
+            parts=len(parts),
+            unsorted_parts=sum(not part.sorted for part in parts),
+            bytes=sum(part.bytes for part in parts),
+        )
+
+
+def _token(written: Written) -> str:
+    return f"content-{written.fingerprint:016x}"
+
+
+def _batches(data: Any) -> Iterable[pa.RecordBatch]:
+    if isinstance(data, pa.RecordBatch):
+        return [data]
+    if isinstance(data, pa.Table):
+        batches: list[pa.RecordBatch] = data.to_batches()
+        return batches or [pa.RecordBatch.from_pylist([], data.schema)]
+    if isinstance(data, pa.RecordBatchReader) or (
+        isinstance(data, Iterable) and not isinstance(data, str | bytes | Mapping)
+    ):
+        return data
+    raise OptionError(
+        f"cannot append {type(data).__name__}; give an Arrow table, record batches or a Spark "
+        "DataFrame"
+    )
+
+
+def _key_table(keys: pa.Table | Mapping[str, Sequence[Any]], spec: ShardSpec) -> pa.Table:
+    if isinstance(keys, pa.Table):
+        return keys
+    if isinstance(keys, pa.RecordBatch):
+        return pa.Table.from_batches([keys])
+    if not isinstance(keys, Mapping):
+        raise OptionError("keys are an Arrow table or a mapping from key column to values")
+    schema = pa.schema([spec.schema.field(name) for name in spec.key])
+    if set(keys) != set(spec.key):
+        raise SchemaError(f"keys have columns {sorted(keys)}, the shard's key is {list(spec.key)}")
+    try:
+        return pa.table({name: pa.array(keys[name], schema.field(name).type) for name in spec.key})
+    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        raise SchemaError(f"keys do not fit the key columns {schema}: {error}") from error

@@ -1,0 +1,141 @@
+"""Where a shard's files rest: a local folder or an object store, behind one set of calls.
+
+Storage options are those of delta-rs (`AWS_ENDPOINT_URL`, `AWS_ACCESS_KEY_ID`, ...), so that the
+log and the parts are reached with one set of names; what is not given comes from the environment.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlparse
+
+import pyarrow.fs as pafs
+
+from windrow.errors import OptionError, StorageError
+
+
+@dataclass(frozen=True)
+class Store:
+    """A root URI and how to reach it. Picklable: tasks open their own file systems from it."""
+
+    uri: str
+    options: tuple[tuple[str, str], ...] = ()
+
+    @staticmethod
+    def at(uri: str | Path, options: Mapping[str, str] | None = None) -> Store:
+        text = os.fspath(uri)
+        parsed = urlparse(text)
+        if parsed.scheme == "file":
+            text = unquote(parsed.path)
+        elif len(parsed.scheme) > 1:
+            return Store(text.rstrip("/"), tuple(sorted((options or {}).items())))
+        return Store(os.path.abspath(text), tuple(sorted((options or {}).items())))
+
+    @property
+    def is_local(self) -> bool:
+        return "://" not in self.uri
+
+    @property
+    def options_dict(self) -> dict[str, str] | None:
+        return dict(self.options) or None
+
+    def open_input(self, name: str) -> Any:
+        system, root = _file_system(self)
+        path = f"{root}/{name}"
+        try:
+            return system.open_input_file(path)
+        except FileNotFoundError as error:
+            raise StorageError(
+                f"{self.uri}: part {name} is gone. It was probably compacted and vacuumed while "
+                "this read was running: read again, or vacuum with a longer retention"
+            ) from error
+
+    def open_output(self, name: str) -> Any:
+        system, root = _file_system(self)
+        if self.is_local:
+            os.makedirs(root, exist_ok=True)
+        return system.open_output_stream(f"{root}/{name}")
+
+    def size(self, name: str) -> int:
+        system, root = _file_system(self)
+        return int(system.get_file_info(f"{root}/{name}").size)
+
+    def exists(self, name: str) -> bool:
+        system, root = _file_system(self)
+        found = system.get_file_info(f"{root}/{name}").type != pafs.FileType.NotFound
+        return bool(found)
+
+    def names(self) -> list[str]:
+        """All files beneath the root but the log's, relative to it."""
+        system, root = _file_system(self)
+        selector = pafs.FileSelector(root, recursive=True, allow_not_found=True)
+        paths = (i.path for i in system.get_file_info(selector) if i.type == pafs.FileType.File)
+        names = (path[len(root) + 1 :] for path in paths)
+        return sorted(name for name in names if not name.startswith("_"))
+
+    def copy_in(self, source: str, name: str) -> None:
+        """Copy the file at URI or path `source` to `name`, within the store where it can be."""
+        system, root = _file_system(self)
+        target = f"{root}/{name}"
+        origin = Store.at(os.path.dirname(source), dict(self.options))
+        origin_system, origin_root = _file_system(origin)
+        path = f"{origin_root}/{os.path.basename(source)}"
+        if self.is_local:
+            os.makedirs(root, exist_ok=True)
+        if origin.is_local == self.is_local:
+            system.copy_file(path, target)
+        else:
+            pafs.copy_files(
+                path, target, source_filesystem=origin_system, destination_filesystem=system
+            )
+
+    def delete(self, names: list[str]) -> None:
+        system, root = _file_system(self)
+        for name in names:
+            system.delete_file(f"{root}/{name}")
+
+
+@functools.lru_cache(maxsize=64)
+def _file_system(store: Store) -> tuple[Any, str]:
+    """The Arrow file system of `store` and the root's path in it."""
+    if store.is_local:
+        return pafs.LocalFileSystem(), store.uri
+    scheme, rest = store.uri.split("://", 1)
+    if scheme in ("s3", "s3a"):
+        return _s3(dict(store.options)), rest
+    try:
+        system, path = pafs.FileSystem.from_uri(store.uri)
+    except Exception as error:
+        raise OptionError(
+            f"{store.uri}: cannot open this kind of store ({error}); use a folder or s3://"
+        ) from error
+    return system, path
+
+
+def _s3(options: dict[str, str]) -> Any:
+    given = {name.upper(): value for name, value in options.items()}
+
+    def option(*names: str) -> str | None:
+        for name in names:
+            value = given.get(name) or given.get(f"AWS_{name}") or os.environ.get(f"AWS_{name}")
+            if value:
+                return value
+        return None
+
+    arguments: dict[str, Any] = {
+        "access_key": option("ACCESS_KEY_ID"),
+        "secret_key": option("SECRET_ACCESS_KEY"),
+        "session_token": option("SESSION_TOKEN"),
+        "region": option("REGION", "DEFAULT_REGION"),
+        "anonymous": (option("SKIP_SIGNATURE") or "").lower() in ("1", "true"),
+    }
+    endpoint = option("ENDPOINT_URL", "ENDPOINT")
+    if endpoint:
+        parsed = urlparse(endpoint if "://" in endpoint else f"https://{endpoint}")
+        arguments |= {"endpoint_override": parsed.netloc, "scheme": parsed.scheme}
+    return pafs.S3FileSystem(**{k: v for k, v in arguments.items() if v})

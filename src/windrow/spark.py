@@ -1,0 +1,65 @@
+"""The few things Windrow asks of a Spark session, for classic and Connect sessions alike."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
+
+_DEFAULT_PARALLELISM = 8
+
+
+def local_session(name: str = "windrow", *, cores: str = "*", **conf: str) -> SparkSession:
+    """A Spark session on this machine, with settings that suit Windrow's tasks."""
+    from pyspark.sql import SparkSession
+
+    # Tasks run in this Python, where Windrow is installed, not in the first one on the path.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = (
+        SparkSession.builder.master(f"local[{cores}]")
+        .appName(name)
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.execution.arrow.maxRecordsPerBatch", "65536")
+        .config("spark.sql.shuffle.partitions", "8")
+    )
+    for key, value in conf.items():
+        builder = builder.config(key.replace("__", "."), value)
+    return builder.getOrCreate()
+
+
+def parallelism(spark: SparkSession) -> int:
+    """How many tasks the session runs at once, as far as it tells."""
+    try:
+        return int(spark.sparkContext.defaultParallelism)
+    except Exception:  # Spark Connect has no context
+        return _DEFAULT_PARALLELISM
+
+
+def arrow_to_spark_schema(schema: pa.Schema) -> StructType:
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    return from_arrow_schema(schema, prefer_timestamp_ntz=True)
+
+
+def spark_to_arrow_schema(schema: StructType) -> pa.Schema:
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    return to_arrow_schema(schema, timezone="UTC")
+
+
+def is_dataframe(value: Any) -> bool:
+    """Whether `value` is a Spark DataFrame, without importing Spark to find out."""
+    return any(
+        cls.__name__ == "DataFrame" and cls.__module__.startswith("pyspark.sql")
+        for cls in type(value).__mro__
+    )

@@ -1,0 +1,211 @@
+"""The shard against the naive oracle, on random schemas, batches, compactions and reads."""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from oracle import Oracle, count_updates
+from strategies import schemas, to_table, updates
+
+from windrow import Consolidation, Shard, by_columns, by_hash
+from windrow.errors import TimeRangeError
+from windrow.rows import hashing
+from windrow.shard import merge, part, plan, scan
+from windrow.shard.spec import Order
+
+
+@contextmanager
+def small_pieces(**sizes: Any) -> Iterator[None]:
+    """Row groups, chunks and rounds of a few updates, so that everything straddles something."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(part, "ROW_GROUP_ROWS", sizes.get("group", 3))
+        patch.setattr(scan, "_CHUNK_ROWS", (1, sizes.get("chunk", 2)))
+        patch.setattr(scan, "ROUND_ROWS", sizes.get("round", 4))
+        patch.setattr(merge, "ROUND_ROWS", sizes.get("round", 4))
+        patch.setattr(plan, "UNSORTED_ROWS", sizes.get("unsorted", 5))
+        yield
+
+
+@contextmanager
+def colliding_hashes(bits: int) -> Iterator[None]:
+    """All but the lowest `bits` of every hash are lost."""
+    real = hashing._chain
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(hashing, "_chain", lambda *a, **k: real(*a, **k) & ((1 << bits) - 1))
+        yield
+
+
+@st.composite
+def orders(draw: st.DrawFn, schema: pa.Schema) -> Order:
+    scalars = [f.name for f in schema if not pa.types.is_nested(f.type)]
+    columns = draw(st.lists(st.sampled_from(scalars), unique=True, max_size=2))
+    return by_columns(*columns) if columns and draw(st.booleans()) else by_hash(*columns)
+
+
+def build(data: st.DataObject, folder: str) -> tuple[Shard, Oracle, dict[str, Any]]:
+    """A random shard after a random history, and its oracle."""
+    schema, values = data.draw(schemas())
+    shard = Shard.create(f"{folder}/shard", schema, key=["k"], order=data.draw(orders(schema)))
+    oracle = Oracle(schema)
+    for step in range(data.draw(st.integers(1, 5))):
+        lower = shard.upper
+        upper = lower + data.draw(st.integers(1, 3))
+        rows = data.draw(updates(values, lower, upper))
+        match data.draw(st.sampled_from(["append", "append", "adopt", "small parts"])):
+            case "adopt" if rows:
+                rows = [r for r in rows if r[2]]
+                path = Path(folder) / f"{step}.parquet"
+                pq.write_table(to_table(rows, schema), path, row_group_size=4)
+                shard.adopt([path], lower=lower, upper=upper)
+            case "small parts":
+                table = to_table(rows, schema)
+                shard.append(table, lower=lower, upper=upper, part_bytes=1)
+            case _:
+                shard.append(to_table(rows, schema), lower=lower, upper=upper)
+        oracle.append(rows)
+        match data.draw(st.sampled_from(["", "", "since", "compact", "everything"])):
+            case "since":
+                since = data.draw(st.integers(shard.since, shard.upper - 1))
+                shard.advance_since(since)
+                oracle.since = since
+            case "compact":
+                shard.compact(fanout=2, part_bytes=data.draw(st.sampled_from([1, 1 << 20])))
+            case "everything":
+                shard.compact(everything=True)
+    return shard, oracle, values
+
+
+def in_slices(read: Any, slices: int) -> pa.Table:
+    """The read as tasks would do it: each slice by itself."""
+    tables = [
+        pa.Table.from_batches(
+            list(merge.read_slice(read.scan, s, read.level, scan.Counters())), schema=read.schema
+        )
+        for s in read.plan(slices).slices
+    ]
+    return pa.concat_tables([read.schema.empty_table(), *tables])
+
+
+def check_reads(
+    data: st.DataObject,
+    shard: Shard,
+    oracle: Oracle,
+    values: dict[str, Any],
+    *,
+    collisions: bool = False,
+) -> None:
+    as_of = data.draw(st.integers(shard.since, shard.upper - 1))
+    lower = data.draw(st.integers(shard.since, shard.upper))
+    upper = data.draw(st.integers(lower, shard.upper))
+    names = shard.schema.names
+    columns = data.draw(st.none() | st.lists(st.sampled_from(names), unique=True, min_size=1))
+    keys = data.draw(st.none() | st.lists(values["k"], max_size=3))
+    options: dict[str, Any] = {"columns": columns}
+
+    def where(row: dict[str, Any]) -> bool:
+        from oracle import canonical
+
+        return keys is None or canonical(row["k"]) in [canonical(k) for k in keys]
+
+    if keys is not None:
+        options["keys"] = {"k": keys}
+    snapshot = oracle.snapshot(as_of, where, columns)
+    changes = oracle.changes(lower, upper, where, columns)
+    for level in Consolidation:
+        at = shard.snapshot(as_of, consolidate=level, **options)
+        between = shard.changes(lower, upper, consolidate=level, **options)
+        for read, expected, with_time in ((at, snapshot, False), (between, changes, True)):
+            whole = read.to_table()
+            sliced = in_slices(read, data.draw(st.integers(1, 4)))
+            assert count_updates(whole, with_time=with_time) == expected
+            assert count_updates(sliced, with_time=with_time) == expected
+            if level is Consolidation.FULL and columns is None:
+                assert whole.num_rows == len(expected)
+                assert sliced.num_rows == len(expected)
+                # In the shard's order: slices one after another give the same stream. Only rows
+                # whose hashes collide have no order among themselves.
+                assert collisions or row_list(whole) == row_list(sliced)
+        assert set(at.to_table().column("_time").to_pylist()) <= {as_of}
+
+
+def row_list(table: pa.Table) -> list[str]:
+    return [repr(row) for row in table.to_pylist()]
+
+
+@settings(max_examples=60)
+@given(st.data())
+def test_reads_equal_the_oracle(data: st.DataObject) -> None:
+    with tempfile.TemporaryDirectory() as folder, small_pieces():
+        check_reads(data, *build(data, folder))
+
+
+@settings(max_examples=40)
+@given(st.data(), st.integers(0, 2))
+def test_hash_collisions_mix_nothing(data: st.DataObject, bits: int) -> None:
+    with tempfile.TemporaryDirectory() as folder, small_pieces(), colliding_hashes(bits):
+        check_reads(data, *build(data, folder), collisions=True)
+
+
+@settings(max_examples=40)
+@given(st.data())
+def test_limits_stop_early_and_lose_nothing(data: st.DataObject) -> None:
+    with tempfile.TemporaryDirectory() as folder, small_pieces():
+        shard, oracle, _ = build(data, folder)
+        limit = data.draw(st.integers(0, 6))
+        everything = oracle.snapshot(shard.upper - 1)
+        found = shard.snapshot(limit=limit).to_table()
+        assert found.num_rows == min(limit, len(everything))
+        for row, count in count_updates(found, with_time=False).items():
+            assert everything[row] == count
+
+
+@settings(max_examples=30)
+@given(st.data())
+def test_reads_outside_the_valid_range_say_it(data: st.DataObject) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        shard, _, _ = build(data, folder)
+        for as_of in (shard.since - 1, shard.upper):
+            with pytest.raises(TimeRangeError, match=rf"\[{shard.since}, {shard.upper}\)"):
+                shard.snapshot(as_of)
+        with pytest.raises(TimeRangeError, match=rf"\[{shard.since}, {shard.upper}\)"):
+            shard.changes(shard.since, shard.upper + 1)
+
+
+@settings(max_examples=30)
+@given(st.data())
+def test_repeating_an_append_changes_nothing(data: st.DataObject) -> None:
+    schema, values = data.draw(schemas())
+    with tempfile.TemporaryDirectory() as folder:
+        shard = Shard.create(f"{folder}/shard", schema, key=["k"])
+        batches = []
+        for lower in range(3):
+            rows = data.draw(updates(values, lower, lower + 1))
+            shard.append(to_table(rows, schema), lower=lower, upper=lower + 1)
+            batches.append(rows)
+            if data.draw(st.booleans()):
+                shard.compact(everything=True)
+        before = shard.stats()
+        for lower, rows in enumerate(batches):
+            shuffled = data.draw(st.permutations(rows))
+            assert not shard.append(to_table(shuffled, schema), lower=lower, upper=lower + 1)
+        assert shard.stats() == before
+
+
+def test_an_empty_shard_has_nothing_to_read(tmp_path: Path) -> None:
+    shard = Shard.create(tmp_path / "s", pa.schema([("k", pa.int64())]), key=["k"])
+    with pytest.raises(TimeRangeError, match="nothing has been appended"):
+        shard.snapshot(0)
+    shard.append(shard.schema.empty_table(), lower=0, upper=7)
+    assert shard.upper == 7
+    assert shard.snapshot().to_table().num_rows == 0
+    assert count_updates(shard.changes(0).to_table(), with_time=True) == Counter()
