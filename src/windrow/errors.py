@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from difflib import get_close_matches
+from functools import partial
+from typing import Any
 
 
 class WindrowError(Exception):
@@ -26,6 +28,10 @@ class OptionError(WindrowError):
     """An argument with a value that has no meaning here."""
 
 
+class DefinitionError(WindrowError):
+    """A feature, source, window or join that is not well formed."""
+
+
 class ShardNotFoundError(WindrowError):
     """No shard rests at this URI."""
 
@@ -40,6 +46,10 @@ class UpperMismatchError(WindrowError):
     def __init__(self, message: str, *, upper: int) -> None:
         super().__init__(message)
         self.upper = upper
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Exceptions are pickled without their keyword arguments.
+        return partial(type(self), upper=self.upper), self.args
 
 
 class CommitConflictError(WindrowError):

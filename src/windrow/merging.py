@@ -29,41 +29,57 @@ def _less(words: Any, a: Any, b: Any) -> Any:
 
 
 @njit(cache=True, nogil=True)
-def _merge_into(words: Any, source: Any, target: Any, low: Any, middle: Any, high: Any) -> None:
-    """Merge the sorted stretches [low, middle) and [middle, high) of `source`; ties keep order."""
-    if middle in (high, low) or not _less(words, source[middle], source[middle - 1]):
-        target[low:high] = source[low:high]
+def _merge_pair(
+    words: Any, keys: Any, rows: Any, to_keys: Any, to_rows: Any, low: Any, middle: Any, high: Any
+) -> None:
+    """Merge the sorted stretches [low, middle) and [middle, high); ties keep their order.
+
+    `keys` are the first words of `rows`, carried along: most comparisons need nothing else, and
+    they are read in sequence.
+    """
+    if middle in (low, high) or keys[middle - 1] < keys[middle]:
+        to_keys[low:high] = keys[low:high]
+        to_rows[low:high] = rows[low:high]
         return
-    i, j = low, middle
-    for k in range(low, high):
-        if j >= high or (i < middle and not _less(words, source[j], source[i])):
-            target[k] = source[i]
-            i += 1
-        else:
-            target[k] = source[j]
+    i, j, k = low, middle, low
+    while i < middle and j < high:
+        left, right = keys[i], keys[j]
+        take_right = right < left
+        if left == right:
+            take_right = _less(words, rows[j], rows[i])
+        if take_right:
+            to_keys[k], to_rows[k] = right, rows[j]
             j += 1
+        else:
+            to_keys[k], to_rows[k] = left, rows[i]
+            i += 1
+        k += 1
+    to_keys[k : k + middle - i] = keys[i:middle]
+    to_rows[k : k + middle - i] = rows[i:middle]
+    k += middle - i
+    to_keys[k:high] = keys[j:high]
+    to_rows[k:high] = rows[j:high]
 
 
 @njit(cache=True, nogil=True)
 def _merge_segments(words: Any, bounds: Any) -> Any:
     n = words.shape[1]
-    source = np.arange(n)
-    target = np.empty(n, np.int64)
+    rows, to_rows = np.arange(n), np.empty(n, np.int64)
+    keys, to_keys = words[0].copy(), np.empty(n, np.int64)
     bounds = bounds.copy()
     count = bounds.size - 1
     while count > 1:
         merged = 0
-        for s in range(0, count - 1, 2):
-            _merge_into(words, source, target, bounds[s], bounds[s + 1], bounds[s + 2])
-            bounds[merged + 1] = bounds[s + 2]
+        for s in range(0, count, 2):
+            middle = bounds[s + 1]
+            high = bounds[min(s + 2, count)]
+            _merge_pair(words, keys, rows, to_keys, to_rows, bounds[s], middle, high)
             merged += 1
-        if count % 2:
-            target[bounds[count - 1] : bounds[count]] = source[bounds[count - 1] : bounds[count]]
-            bounds[merged + 1] = bounds[count]
-            merged += 1
-        source, target = target, source
+            bounds[merged] = high
+        rows, to_rows = to_rows, rows
+        keys, to_keys = to_keys, keys
         count = merged
-    return source
+    return rows
 
 
 def merge_segments(words: np.ndarray, lengths: Sequence[int]) -> np.ndarray:
@@ -73,53 +89,66 @@ def merge_segments(words: np.ndarray, lengths: Sequence[int]) -> np.ndarray:
     return order
 
 
+@njit(inline="always")
+def _insertion_sort(words: Any, rows: Any, low: Any, high: Any) -> None:
+    for i in range(low + 1, high):
+        row = rows[i]
+        j = i
+        while j > low and _less(words, row, rows[j - 1]):
+            rows[j] = rows[j - 1]
+            j -= 1
+        rows[j] = row
+
+
 @njit(cache=True, nogil=True)
-def _sort_ties(words: Any, order: Any) -> None:
-    """`order` sorts the first word; sort the stretches of equal first words by the rest."""
+def _merge_sort(words: Any, rows: Any, start: Any, end: Any, scratch: Any) -> None:
+    """Sort rows[start:end] by words: blocks of eight, then merges of them."""
+    width = 8
+    for low in range(start, end, width):
+        _insertion_sort(words, rows, low, min(low + width, end))
+    while width < end - start:
+        for low in range(start, end, 2 * width):
+            middle, high = min(low + width, end), min(low + 2 * width, end)
+            scratch[: middle - low] = rows[low:middle]
+            i, j, k = 0, middle, low
+            while i < middle - low and j < high:
+                if _less(words, rows[j], scratch[i]):
+                    rows[k] = rows[j]
+                    j += 1
+                else:
+                    rows[k] = scratch[i]
+                    i += 1
+                k += 1
+            rows[k : k + middle - low - i] = scratch[i : middle - low]
+        width *= 2
+
+
+@njit(cache=True, nogil=True)
+def _sort_ties(words: Any, order: Any, keys: Any) -> None:
+    """`order` sorts the first word, `keys` are those words; sort stretches of equal keys."""
     n = order.size
     scratch = np.empty(0, np.int64)
     start = 0
-    while start < n:
-        end = start + 1
-        while end < n and words[0, order[end]] == words[0, order[start]]:
+    while start + 1 < n:
+        if keys[start + 1] != keys[start]:
+            start += 1
+            continue
+        end = start + 2
+        while end < n and keys[end] == keys[start]:
             end += 1
-        size = end - start
-        if size > 1:
-            width = min(size, 8)
-            for low in range(start, end, width):
-                for i in range(low + 1, min(low + width, end)):
-                    row = order[i]
-                    j = i
-                    while j > low and _less(words, row, order[j - 1]):
-                        order[j] = order[j - 1]
-                        j -= 1
-                    order[j] = row
-            if size > width:
-                if scratch.size < size:
-                    scratch = np.empty(max(size, 2 * scratch.size), np.int64)
-                while width < size:
-                    for low in range(start, end, 2 * width):
-                        middle = min(low + width, end)
-                        high = min(low + 2 * width, end)
-                        scratch[: high - low] = order[low:high]
-                        i, j = 0, middle - low
-                        for k in range(low, high):
-                            if j >= high - low or (
-                                i < middle - low and not _less(words, scratch[j], scratch[i])
-                            ):
-                                order[k] = scratch[i]
-                                i += 1
-                            else:
-                                order[k] = scratch[j]
-                                j += 1
-                    width *= 2
+        if end - start <= 16:
+            _insertion_sort(words, order, start, end)
+        else:
+            if scratch.size < end - start:
+                scratch = np.empty(2 * (end - start), np.int64)
+            _merge_sort(words, order, start, end, scratch)
         start = end
 
 
 def sort_words(words: np.ndarray) -> np.ndarray:
     """The permutation that sorts `words`."""
     order = np.argsort(words[0])
-    _sort_ties(words, order)
+    _sort_ties(words, order, words[0][order])
     return order
 
 
@@ -179,14 +208,34 @@ def consolidate_sorted(
 
     `order` sorts `words`; the result keeps that order.
     """
-    groups = _group(words, order)
-    count = int(groups[-1]) + 1 if groups.size else 0
-    if count < order.size:
-        count = _split_collisions(order, groups, count, columns)
+    groups, count = _exact_groups(words, order, columns)
     rows, sums, overflow = _sum_groups(order, groups, diffs, count)
     if overflow:
         raise DataError("the multiplicity of a row exceeds 64 bits; check the _diff column")
     return Consolidated(rows, sums)
+
+
+def group_ids(words: np.ndarray, columns: Sequence[pa.Array]) -> np.ndarray:
+    """A number for each row: equal exactly for rows with equal words and equal values.
+
+    Numbers ascend with the words.
+    """
+    order = sort_words(words)
+    groups, _ = _exact_groups(words, order, columns)
+    ids = np.empty(order.size, np.int64)
+    ids[order] = groups
+    return ids
+
+
+def _exact_groups(
+    words: np.ndarray, order: np.ndarray, columns: Sequence[pa.Array]
+) -> tuple[np.ndarray, int]:
+    """The group of each position of `order`, and how many there are; `order` sorts `words`."""
+    groups = _group(words, order)
+    count = int(groups[-1]) + 1 if groups.size else 0
+    if count < order.size:
+        count = _split_collisions(order, groups, count, columns)
+    return groups, count
 
 
 def _split_collisions(

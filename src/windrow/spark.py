@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from windrow.errors import SchemaError
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
@@ -52,9 +54,13 @@ def arrow_to_spark_schema(schema: pa.Schema) -> StructType:
 
 
 def spark_to_arrow_schema(schema: StructType) -> pa.Schema:
+    from pyspark.errors import PySparkTypeError
     from pyspark.sql.pandas.types import to_arrow_schema
 
-    return to_arrow_schema(schema, timezone="UTC")
+    try:
+        return to_arrow_schema(schema, timezone="UTC")
+    except PySparkTypeError as error:
+        raise SchemaError(f"schema {schema.simpleString()}: {error}") from error
 
 
 def is_dataframe(value: Any) -> bool:

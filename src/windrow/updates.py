@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from windrow.errors import DataError, SchemaError
 from windrow.merging import consolidate_sorted, sort_words
@@ -62,8 +61,10 @@ def as_updates(
 
 
 def int64_values(updates: pa.Table, name: str) -> np.ndarray:
-    """A column of int64 without nulls as NumPy."""
+    """A column of int64 as NumPy. Raises DataError if it holds nulls."""
     column = updates.column(name)
+    if column.null_count:
+        raise DataError(f"{column.null_count} of {len(column)} updates have a null {name!r}")
     if column.num_chunks == 1:
         values: np.ndarray = column.chunk(0).to_numpy()
     else:
@@ -123,4 +124,5 @@ def advance(updates: pa.Table, frontier: int) -> pa.Table:
 
 def accumulate(updates: pa.Table, as_of: int) -> pa.Table:
     """The collection at time `as_of`: each row once, its multiplicity in `_diff`."""
-    return consolidate(advance(updates.filter(pc.field(TIME) <= as_of), as_of))
+    past = updates.filter(pa.array(int64_values(updates, TIME) <= as_of))
+    return consolidate(advance(past, as_of))

@@ -14,9 +14,9 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from oracle import Oracle, count_updates
 from strategies import schemas, to_table, updates
-
 from windrow import Consolidation, Shard, by_columns, by_hash
 from windrow.errors import TimeRangeError
 from windrow.rows import hashing

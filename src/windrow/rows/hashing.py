@@ -4,8 +4,8 @@ The key hash is xxHash64 chained over the columns with seed 42: exactly what Spa
 `xxhash64(c1, c2, ...)` returns, so that the JVM, this module and any other xxHash64 agree, in
 every process and release. As in Spark, a NULL leaves the chain as it is.
 
-The row hash is the same chain, but a NULL and the length of a list also leave a mark, so that
-rows which differ only in where their NULLs stand do not collide. No hash is ever trusted:
+The row hash is the same chain, but a NULL, a struct that is there and the length of a list also
+leave a mark, so that rows which differ only in where their NULLs stand do not collide. No hash is ever trusted:
 wherever equal hashes meet, the values are compared.
 """
 
@@ -28,6 +28,7 @@ _P5 = np.uint64(0x27D4EB2F165667C5)
 
 SEED = 42
 _NULL_MARK = 0x6E756C6C  # folded into the row hash for a NULL
+_STRUCT_MARK = 1  # and for a struct: NULL is not {NULL}
 
 
 @njit(inline="always")
@@ -176,13 +177,16 @@ def byte_ranges(array: pa.Array) -> tuple[np.ndarray, np.ndarray]:
 def fold(h: np.ndarray, array: pa.Array, marks: bool) -> np.ndarray:
     """Chain `array` (canonical values, one per entry of `h`) into `h`, a uint64 array.
 
-    `marks` makes NULLs and list lengths count (the row hash); without it the result is Spark's.
+    `marks` makes NULLs, structs and list lengths count (the row hash); without it the result is
+    Spark's.
     """
     type_ = array.type
     t = pa.types
     before = h
     h = h.copy()
     if t.is_struct(type_):
+        if marks:
+            h = _mark(h, np.full(h.size, _STRUCT_MARK))
         for child in array.flatten():
             h = fold(h, child, marks)
     elif t.is_map(type_) or t.is_list(type_):

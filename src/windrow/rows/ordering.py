@@ -21,7 +21,7 @@ from numba import njit
 
 from windrow.errors import SchemaError
 from windrow.rows.hashing import byte_ranges, decimal_halves, fixed_width
-from windrow.rows.types import is_nested
+from windrow.rows.types import canonical_values, is_nested
 
 LOWEST = np.iinfo(np.int64).min
 HIGHEST = np.iinfo(np.int64).max
@@ -79,7 +79,7 @@ def coarse(array: pa.Array) -> np.ndarray:
 
 def coarse_scalar(value: Any, type_: pa.DataType) -> int:
     """`coarse` of one Python value."""
-    return int(coarse(pa.array([value], type_))[0])
+    return int(coarse(canonical_values(pa.array([value], type_)))[0])
 
 
 def is_lossless(type_: pa.DataType) -> bool:

@@ -224,7 +224,8 @@ def _canonical_floats(array: pa.Array) -> pa.Array:
     negative_zero = (values == 0) & np.signbit(values)
     if not nan.any() and not negative_zero.any():
         return array
-    clean = values + values.dtype.type(0)  # -0.0 + 0.0 is 0.0
+    clean = values.copy()
+    clean[negative_zero] = 0.0
     clean[nan] = np.nan
     mask = array.is_null().to_numpy(zero_copy_only=False) if array.null_count else None
     return pa.array(clean, type=array.type, mask=mask)
@@ -246,7 +247,7 @@ def _entry_order(offsets: np.ndarray, keys: pa.Array) -> pa.Array | None:
 def only_update_columns(names: Iterable[str]) -> None:
     """Refuse column names that Windrow keeps for itself."""
     for name in names:
-        if name in RESERVED:
+        if name.lower() in RESERVED:
             raise SchemaError(
                 f"column {name!r}: the names {sorted(RESERVED)} belong to Windrow; rename it"
             )

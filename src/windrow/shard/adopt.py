@@ -47,8 +47,7 @@ def adopt_files(writer: BatchWriter, paths: Sequence[str]) -> Written:
 
 
 def _adopt(writer: BatchWriter, path: str) -> tuple[WrittenPart | None, int]:
-    folder, _, file_name = path.rpartition("/")
-    source = Store.at(folder or ".", writer.store.options_dict)
+    source, file_name = Store.of_file(path, writer.store.options_dict)
     try:
         file = pq.ParquetFile(source.open_input(file_name))
     except (pa.ArrowInvalid, OSError, StorageError) as error:
@@ -56,7 +55,7 @@ def _adopt(writer: BatchWriter, path: str) -> tuple[WrittenPart | None, int]:
     with file:
         _check_file(file, writer, path)
         digest = retractions = 0
-        low, high = [], []
+        bounds: dict[str, list[int]] = {PREFIX: [], TIME: []}
         for batch in file.iter_batches(use_threads=False):
             stored = writer.prepare(pa.Table.from_batches([batch]), f"adopt: {path}")
             digest = (digest + fingerprint(stored)) % 2**64
@@ -64,14 +63,16 @@ def _adopt(writer: BatchWriter, path: str) -> tuple[WrittenPart | None, int]:
             if (diffs == 0).any():
                 raise DataError(f"adopt: {path} holds updates with a _diff of 0; filter them out")
             retractions += int((diffs < 0).sum())
-            prefix = int64_values(stored, PREFIX)
-            low.append(int(prefix.min()))
-            high.append(int(prefix.max()))
-        if not low or writer.dry:
+            for column, known in bounds.items():
+                values = int64_values(stored, column)
+                known += (int(values.min()), int(values.max()))
+        if not bounds[TIME] or writer.dry:
             return None, digest
         statistics = json.loads(delta_statistics(file.metadata, writer.spec))
-    statistics["minValues"][PREFIX] = min(low)
-    statistics["maxValues"][PREFIX] = max(high)
+    # Reads need these two, and the file may be one without statistics.
+    for column, known in bounds.items():
+        statistics["minValues"][column] = min(known)
+        statistics["maxValues"][column] = max(known)
     name = PartName(writer.lower, writer.upper, new_id(), 0, new_id(), UNSORTED, retractions)
     writer.store.copy_in(path, str(name))
     size = writer.store.size(str(name))

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from windrow.errors import DataError
+from windrow.errors import DataError, OptionError, SchemaError
 from windrow.merging import consolidate_sorted, sort_words
-from windrow.rows.types import check_schema, single_chunk
+from windrow.rows.types import check_schema, describe, single_chunk
 from windrow.shard.part import (
     CONSOLIDATED,
     PART_BYTES,
@@ -112,12 +112,23 @@ def sort_and_consolidate(stored: pa.Table, spec: ShardSpec) -> pa.Table:
 
 
 def _gather(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Tables of many batches, each within the bounds of what a task may hold."""
+    """Tables of many batches, each within the bounds of what a task may hold.
+
+    Batches without rows count too: their columns are checked like all others.
+    """
     held: list[pa.RecordBatch] = []
     rows = size = 0
     for batch in batches:
-        if not batch.num_rows:
-            continue
+        if not isinstance(batch, pa.RecordBatch):
+            raise OptionError(
+                f"cannot append {type(batch).__name__}; give an Arrow table, record batches or a "
+                "Spark DataFrame"
+            )
+        if held and batch.schema != held[0].schema:
+            raise SchemaError(
+                f"append: a batch has columns {describe(batch.schema)}, the one before it "
+                f"{describe(held[0].schema)}"
+            )
         held.append(batch)
         rows += batch.num_rows
         size += batch.nbytes

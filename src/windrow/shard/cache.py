@@ -49,12 +49,12 @@ class PartCache:
         path = Path(self.folder) / (part.path.removesuffix(".parquet") + ".arrow")
         try:
             return self._open(path)
-        except (FileNotFoundError, pa.ArrowInvalid):
-            pass
+        except (OSError, pa.ArrowInvalid):
+            pass  # not there, or not whole
         try:
             self._fill(path, scan, part)
             return self._open(path)
-        except OSError:
+        except (OSError, pa.ArrowInvalid):
             return None  # no space, no permission: the part can be read without a cache
 
     def _open(self, path: Path) -> pa.Table:

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 FANOUT = 8
-_LOWEST_TIER_ROWS = 1_024
+_LOWEST_TIER_ROWS = 64  # runs below are rewritten with every full tier, so keep it small
 
 
 @dataclass(frozen=True)
@@ -58,9 +58,9 @@ class Compacted:
 
 
 def tier(rows: int, fanout: int) -> int:
-    """The tier of a run: 0 up to 1,024 updates, and one more for each factor of `fanout`.
+    """The tier of a run: 0 up to 64 updates, and one more for each factor of `fanout`.
 
-    >>> [tier(n, 8) for n in (1, 1024, 1025, 8 * 1024, 8 * 1024 + 1)]
+    >>> [tier(n, 8) for n in (1, 64, 65, 8 * 64, 8 * 64 + 1)]
     [0, 0, 1, 1, 2]
     """
     found, limit = 0, _LOWEST_TIER_ROWS

@@ -55,11 +55,16 @@ class Log:
                 name="windrow shard",
                 configuration={**spec.to_properties(), **properties},
                 storage_options=store.options_dict,
-                commit_properties=CommitProperties(app_transactions=frontiers),
+                commit_properties=CommitProperties(
+                    max_commit_retries=0, app_transactions=frontiers
+                ),
                 raise_if_key_not_exists=False,
             )
-        except DeltaError as error:
-            if "already exists" in str(error).lower():
+        except (DeltaError, OSError) as error:
+            # Without retries a commit fails if another creator was first. With them, it would be
+            # made on top of the other's, and move the frontiers back to 0.
+            lost = isinstance(error, CommitFailedError)
+            if lost or "already exists" in str(error).lower():
                 raise ShardExistsError(
                     f"{store.uri}: there is a table already; open it, or choose another URI"
                 ) from error
@@ -107,12 +112,16 @@ class Log:
         return int(self._table.transaction_version(SINCE) or 0)
 
     def refresh(self) -> None:
-        self._table.update_incremental()
+        try:
+            self._table.update_incremental()
+        except (DeltaError, OSError) as error:
+            raise StorageError(f"{self.store.uri}: cannot read the log: {error}") from error
 
     def parts(self) -> list[Part]:
         """All parts of this version of the shard."""
         if self._parts is None or self._parts[0] != self.version:
-            actions = pa.table(self._table.get_add_actions(flatten=True))
+            stream = self._table.get_add_actions(flatten=False)
+            actions = pa.RecordBatchReader.from_stream(stream).read_all()
             self._parts = (self.version, list(parts_from_log(actions, self.spec)))
         return self._parts[1]
 
@@ -224,12 +233,19 @@ class Log:
             return True
 
     def vacuum(self, retention_hours: int) -> list[str]:
-        removed: list[str] = self._table.vacuum(
-            retention_hours=retention_hours,
-            enforce_retention_duration=False,
-            dry_run=False,
-            full=True,
-        )
+        self.refresh()  # a part that this handle does not know yet would pass for an orphan
+        try:
+            removed: list[str] = self._table.vacuum(
+                retention_hours=retention_hours,
+                enforce_retention_duration=False,
+                dry_run=False,
+                full=True,
+            )
+        except (DeltaError, OSError) as error:
+            raise StorageError(
+                f"{self.store.uri}: vacuum stopped: {error}. What it deleted nobody needed; run "
+                "it again for the rest"
+            ) from error
         self.refresh()
         return removed
 

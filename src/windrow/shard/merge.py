@@ -42,6 +42,7 @@ from windrow.shard.spec import PREFIX
 from windrow.updates import DIFF, int64_values, replace_column
 
 BATCH_ROWS = 65_536
+_STEP_ROWS = 2_048
 
 
 class Consolidation(Enum):
@@ -105,6 +106,9 @@ def _tables(
         return
     allow_open_files(len(slice_.runs))
     chunk_rows = scan.chunk_rows(len(slice_.runs))
+    if merging:
+        # Small steps keep the runs of a round abreast of each other.
+        chunk_rows = max(chunk_rows // 8, min(chunk_rows, _STEP_ROWS))
     runs = [
         RunReader(scan, slice_, run, merging, counters, chunk_rows).chunks() for run in slice_.runs
     ]
@@ -131,11 +135,14 @@ def _best_effort(scan: Scan, runs: Sequence[Iterator[Chunk]]) -> Iterator[pa.Tab
     The run that is furthest behind loads next, so that equal rows are likely to meet; what does
     not meet goes out as it is.
     """
+    enough = ROUND_ROWS
+    if scan.limit is not None:
+        enough = min(enough, max(scan.limit, scan.chunk_rows(len(runs))))
     active = [(LOWEST, number) for number in range(len(runs))]
     while active:
         tables: list[pa.Table] = []
         rows = 0
-        while active and rows < ROUND_ROWS:
+        while active and rows < enough:
             _, number = active[0]
             chunk = next(runs[number], None)
             if chunk is None:

@@ -13,6 +13,7 @@ of a task that ran twice. The form is `u` (unsorted: an adopted file), `s` (sort
 from __future__ import annotations
 
 import datetime as dt
+import functools
 import json
 import math
 import uuid
@@ -22,6 +23,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from windrow.errors import StorageError
@@ -35,6 +37,7 @@ ROW_GROUP_ROWS = 65_536
 PART_BYTES = 64 << 20
 STATISTICS_COLUMNS = 32  # as Delta does by default
 _LONGEST_STATISTIC = 64
+_SAMPLE_ROWS = 4_096
 
 
 @dataclass(frozen=True)
@@ -103,17 +106,25 @@ class WrittenPart:
     statistics: str  # Delta's JSON
 
 
-def parquet_options(spec: ShardSpec) -> dict[str, Any]:
-    """How parts are encoded.
+def parquet_options(spec: ShardSpec, sample: pa.Table) -> dict[str, Any]:
+    """How a part is encoded, given its first updates.
 
-    Hashes look random: dictionaries and compression would only cost time. Everything else is
-    sorted or repetitive and does well with both.
+    A dictionary pays only where few values repeat: on others it makes writing three times and
+    reading twice as slow. Hashes look random, and are left as they are.
     """
-    plain = {PREFIX, HASH}
     leaves = pq_leaves(spec.stored_schema)
+    sample = sample.slice(0, _SAMPLE_ROWS)
+    few = max(sample.num_rows // 8, 1)
+    repetitive = [
+        field.name
+        for field in spec.stored_schema
+        if field.name in leaves
+        and field.name not in (PREFIX, HASH)
+        and pc.count_distinct(sample.column(field.name)).as_py() <= few
+    ]
     return {
-        "compression": {leaf: "none" if leaf in plain else "lz4" for leaf in leaves},
-        "use_dictionary": [leaf for leaf in leaves if leaf not in plain],
+        "compression": {leaf: "none" if leaf in (PREFIX, HASH) else "lz4" for leaf in leaves},
+        "use_dictionary": repetitive or False,
         "write_statistics": True,
         "max_rows_per_page": 16_384,
         "data_page_size": 1 << 20,
@@ -121,6 +132,7 @@ def parquet_options(spec: ShardSpec) -> dict[str, Any]:
     }
 
 
+@functools.lru_cache(maxsize=64)
 def pq_leaves(schema: pa.Schema) -> list[str]:
     """Paths of the Parquet leaf columns of `schema`."""
     sink = pa.BufferOutputStream()
@@ -151,7 +163,6 @@ class PartWriter:
         self._store, self._spec = store, spec
         self._name = PartName(lower, upper, run, first_index, new_id(), form, 0)
         self._part_bytes = part_bytes
-        self._options = parquet_options(spec)
         self._pending: list[pa.Table] = []
         self._pending_rows = 0
         self._sink: Any = None
@@ -191,7 +202,9 @@ class PartWriter:
             # A part is built in memory: its name holds its count of retractions, which is known
             # only at the end, and a store sees each part whole or not at all.
             self._sink = pa.BufferOutputStream()
-            self._writer = pq.ParquetWriter(self._sink, self._spec.stored_schema, **self._options)
+            self._writer = pq.ParquetWriter(
+                self._sink, self._spec.stored_schema, **parquet_options(self._spec, group)
+            )
             self._retractions = 0
         self._retractions += int((int64_values(group, DIFF) < 0).sum())
         self._writer.write_table(group, row_group_size=rows)
@@ -223,7 +236,8 @@ class PartWriter:
 
 def group_bounds(metadata: Any, schema: pa.Schema, names: Iterable[str]) -> list[dict[str, Bounds]]:
     """For each row group, what its statistics say of the top-level scalar columns `names`."""
-    index = {metadata.schema.column(i).path: i for i in range(metadata.num_columns)}
+    leaves = [metadata.schema.column(i) for i in range(metadata.num_columns)]
+    index = {leaf.path: i for i, leaf in enumerate(leaves) if leaf.path == leaf.name}
     wanted = [(name, index[name], schema.field(name).type) for name in names if name in index]
     return [
         {name: _bounds(metadata.row_group(g), i, type_) for name, i, type_ in wanted}
@@ -300,7 +314,9 @@ def _json_value(value: Any) -> Any:
 
 
 def parts_from_log(actions: pa.Table, spec: ShardSpec) -> Iterator[Part]:
-    """Parts from Delta's table of add actions (flattened)."""
+    """Parts from Delta's table of add actions."""
+    # One level only: the column `a.b` and the field `b` of a column `a` stay apart.
+    actions = actions.flatten()
     columns = {name: actions.column(name).to_pylist() for name in actions.column_names}
     names = [n for n in scalar_columns(spec.schema) if f"min.{n}" in columns]
     empty = [None] * actions.num_rows

@@ -171,9 +171,10 @@ def _lookup_task(scan: Scan, parts: list[Part], level: Consolidation) -> Task:
     """Looks up the keys that arrive."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        keys = pa.Table.from_batches(list(batches)) if batches else None
-        if keys is None or not keys.num_rows:
+        arrived = [batch for batch in batches if batch.num_rows]
+        if not arrived:
             return
+        keys = pa.Table.from_batches(arrived)
         narrowed = replace(scan, keys=KeySet.make(keys, scan.spec))
         for slice_ in plan_read(narrowed, parts, 1).slices:
             yield from read_slice(narrowed, slice_, level, Counters())

@@ -181,7 +181,7 @@ class RunReader:
     def _sorted(self, part: Part) -> Iterator[Chunk]:
         names = self._names()
         with open_part(self.scan.store, part) as file:
-            tables = self._stored(file, self._groups(file, part), names)
+            tables = self._stored(part, file, self._groups(file, part), names)
             if part.rows <= self.chunk_rows:
                 tables = iter(list(tables))  # small parts are many: do not keep their files open
                 file.close()
@@ -190,14 +190,17 @@ class RunReader:
                 yield Chunk(self._filter(table, part), frontier)
 
     def _stored(
-        self, file: pq.ParquetFile, groups: list[int], names: list[str]
+        self, part: Part, file: pq.ParquetFile, groups: list[int], names: list[str]
     ) -> Iterator[pa.Table]:
-        for group in groups:
-            for batch in file.iter_batches(
-                batch_size=self.chunk_rows, row_groups=[group], columns=names, use_threads=False
-            ):
-                self.counters.updates_read += batch.num_rows
-                yield pa.Table.from_batches([batch])
+        try:
+            for group in groups:
+                for batch in file.iter_batches(
+                    batch_size=self.chunk_rows, row_groups=[group], columns=names, use_threads=False
+                ):
+                    self.counters.updates_read += batch.num_rows
+                    yield pa.Table.from_batches([batch])
+        except (pa.ArrowInvalid, OSError) as error:
+            raise _unreadable(self.scan.store, part, error) from error
 
     def _lookup(self, part: Part) -> Iterator[Chunk]:
         """Only the updates of the wanted keys, in one chunk."""
@@ -220,7 +223,7 @@ class RunReader:
         tables = []
         with open_part(self.scan.store, part) as file:
             groups = self._groups(file, part, by_prefix=False)
-            for raw in self._stored(file, groups, [*spec.schema.names, TIME, DIFF]):
+            for raw in self._stored(part, file, groups, [*spec.schema.names, TIME, DIFF]):
                 table = conform(raw, update_schema(spec.schema), part.path)
                 table = table.append_column(PREFIX, pa.array(spec.prefix(table)))
                 table = self._filter(
@@ -329,12 +332,20 @@ def open_part(store: Store, part: Part) -> pq.ParquetFile:
     """The part's Parquet file; a file that cannot be read is named."""
     source = store.open_input(part.path)
     try:
-        return pq.ParquetFile(source, pre_buffer=not store.is_local)
+        file = pq.ParquetFile(source, pre_buffer=not store.is_local)
     except (pa.ArrowInvalid, OSError) as error:
-        raise StorageError(
-            f"{store.uri}: part {part.path} cannot be read: {error}. Restore the file from a "
-            "copy, or restore the shard's folder to an earlier state"
-        ) from error
+        raise _unreadable(store, part, error) from error
+    if file.metadata.num_rows != part.rows:
+        found = f"it has {file.metadata.num_rows} updates, and the log says {part.rows}"
+        raise _unreadable(store, part, found)
+    return file
+
+
+def _unreadable(store: Store, part: Part, error: Exception | str) -> StorageError:
+    return StorageError(
+        f"{store.uri}: part {part.path} cannot be read: {error}. Restore the file from a copy, or "
+        "restore the shard's folder to an earlier state"
+    )
 
 
 def order_words(spec: ShardSpec, table: pa.Table, with_time: bool) -> np.ndarray:

@@ -155,6 +155,8 @@ class Shard:
         `exchange=n` rows are first brought together by prefix in n tasks, as one run.
         """
         self._check_batch(lower, upper)
+        if exchange is not None and exchange < 1:
+            raise OptionError(f"exchange is {exchange}; it is a number of tasks, 1 or more")
         store, spec = self._log.store, self._log.spec
         writer = BatchWriter(store, spec, lower, upper, part_bytes=part_bytes)
 
@@ -339,8 +341,8 @@ class Shard:
         """Delete files that no reader can need, and return their names.
 
         These are parts that compaction replaced, and files of writers that died, both longer ago
-        than `retention_hours`. A shorter retention is safe only if no read or write that started
-        before it is still running.
+        than `retention_hours`. A shorter retention is safe only if no read or write is running
+        that takes longer than it; with 0, if none is running at all.
         """
         if retention_hours < 0:
             raise OptionError(f"retention_hours is {retention_hours}; it has to be 0 or more")
@@ -395,5 +397,5 @@ def _key_table(keys: pa.Table | Mapping[str, Sequence[Any]], spec: ShardSpec) ->
         raise SchemaError(f"keys have columns {sorted(keys)}, the shard's key is {list(spec.key)}")
     try:
         return pa.table({name: pa.array(keys[name], schema.field(name).type) for name in spec.key})
-    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
         raise SchemaError(f"keys do not fit the key columns {schema}: {error}") from error

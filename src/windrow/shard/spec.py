@@ -139,6 +139,8 @@ class ShardSpec:
             "windrow.format": str(FORMAT_VERSION),
             "windrow.key": json.dumps(self.key),
             "windrow.order": json.dumps([self.order.kind, *self.order.columns]),
+            # `_time` and `_prefix` come last, and their statistics must be found in wide tables.
+            "delta.dataSkippingNumIndexedCols": "-1",
         }
 
     @staticmethod

@@ -36,6 +36,14 @@ class Store:
             return Store(text.rstrip("/"), tuple(sorted((options or {}).items())))
         return Store(os.path.abspath(text), tuple(sorted((options or {}).items())))
 
+    @staticmethod
+    def of_file(path: str, options: Mapping[str, str] | None = None) -> tuple[Store, str]:
+        """The store of the folder that holds the file at a URI or path, and its name there."""
+        if path.startswith("file:"):
+            path = unquote(urlparse(path).path)
+        folder, slash, name = path.rpartition("/")
+        return Store.at(folder or slash or ".", options), name
+
     @property
     def is_local(self) -> bool:
         return "://" not in self.uri
@@ -82,9 +90,9 @@ class Store:
         """Copy the file at URI or path `source` to `name`, within the store where it can be."""
         system, root = _file_system(self)
         target = f"{root}/{name}"
-        origin = Store.at(os.path.dirname(source), dict(self.options))
+        origin, source_name = Store.of_file(source, self.options_dict)
         origin_system, origin_root = _file_system(origin)
-        path = f"{origin_root}/{os.path.basename(source)}"
+        path = f"{origin_root}/{source_name}"
         if self.is_local:
             os.makedirs(root, exist_ok=True)
         if origin.is_local == self.is_local:

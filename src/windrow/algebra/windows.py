@@ -1,0 +1,129 @@
+"""Windows: which events count for a query at a moment. The one place that knows.
+
+For a query at time `q`, a window of length `W` with hop `h`:
+
+    sliding    [q - W, q)
+    hopping    [floor(q - W, h), floor(q, h))
+    sawtooth   [floor(q - W, h), q)
+    lifetime   (-inf, q)
+
+All times are int64 milliseconds since the epoch, UTC.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import Enum
+
+import numpy as np
+
+from windrow.errors import DefinitionError
+from windrow.rows.ordering import LOWEST
+
+SECOND = 1_000
+MINUTE = 60 * SECOND
+HOUR = 60 * MINUTE
+DAY = 24 * HOUR
+_UNITS = {"s": SECOND, "m": MINUTE, "h": HOUR, "d": DAY, "w": 7 * DAY}
+_LONGEST = 2**62
+
+
+class WindowKind(Enum):
+    SLIDING = "sliding"
+    HOPPING = "hopping"
+    SAWTOOTH = "sawtooth"
+    LIFETIME = "lifetime"
+
+
+def parse_length(text: str, what: str = "window") -> int:
+    """Milliseconds of a length such as `90s`, `5m`, `5h`, `7d` or `2w`.
+
+    >>> parse_length("90s"), parse_length("2w") == 14 * DAY
+    (90000, True)
+    """
+    match = re.fullmatch(r"\s*(-?\d+)\s*([a-zA-Z]*)\s*", text) if isinstance(text, str) else None
+    if match is None:
+        raise DefinitionError(f"{what} {text!r} is not a length; write for example '5h' or '7d'")
+    amount, unit = int(match[1]), match[2]
+    if unit not in _UNITS:
+        raise DefinitionError(
+            f"{what} {text!r} has the unit {unit!r}; the units are {', '.join(_UNITS)}"
+        )
+    if amount <= 0:
+        raise DefinitionError(f"{what} {text!r} is not positive")
+    length = amount * _UNITS[unit]
+    if length > _LONGEST:
+        raise DefinitionError(f"{what} {text!r} is longer than all of time; leave it out instead")
+    return length
+
+
+def default_hop(length: int) -> int:
+    """One day for windows of 12 days and more, one hour from 12 hours, else five minutes."""
+    if length >= 12 * DAY:
+        return DAY
+    return HOUR if length >= 12 * HOUR else 5 * MINUTE
+
+
+def floor_to(times: np.ndarray, step: int) -> np.ndarray:
+    """The greatest multiple of `step` not above each time (also before the epoch)."""
+    floored: np.ndarray = times // step * step
+    return floored
+
+
+@dataclass(frozen=True)
+class Window:
+    """A window as written: `text` is what the feature's name shows ('' for lifetime)."""
+
+    text: str
+    length: int
+    hop: int
+    kind: WindowKind
+
+    @staticmethod
+    def make(text: str, kind: str | WindowKind = "sawtooth", hop: str | None = None) -> Window:
+        try:
+            kind = WindowKind(kind)
+        except ValueError:
+            names = [k.value for k in WindowKind if k is not WindowKind.LIFETIME]
+            raise DefinitionError(f"window kind {kind!r}: it is one of {names}") from None
+        if kind is WindowKind.LIFETIME:
+            raise DefinitionError("a lifetime aggregate has no window; leave .over(...) out")
+        length = parse_length(text)
+        step = default_hop(length) if hop is None else parse_length(hop, "hop")
+        if DAY % step:
+            raise DefinitionError(f"hop {hop!r} does not divide a day; use '1h' or '5m', say")
+        if step > length and (hop is not None or kind is not WindowKind.SLIDING):
+            shown = hop or f"{step // MINUTE}m, the default,"
+            raise DefinitionError(
+                f"hop {shown} is longer than its window {text!r}; give a shorter hop=..., or "
+                "use kind='sliding'"
+            )
+        return Window(text.strip(), length, step, kind)
+
+    @staticmethod
+    def lifetime() -> Window:
+        return Window("", 0, 1, WindowKind.LIFETIME)
+
+    def bounds(self, queries: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """For each query time, the start (inclusive) and end (exclusive) of its events' times.
+
+        >>> window = Window.make("1h", hop="30m")
+        >>> q = np.array([90 * MINUTE + 1])
+        >>> [int(t[0]) // MINUTE for t in window.bounds(q)]
+        [30, 90]
+        """
+        if self.kind is WindowKind.LIFETIME:
+            return np.full(queries.shape, LOWEST), queries
+        start = queries - self.length
+        if self.kind is WindowKind.SLIDING:
+            return start, queries
+        if self.kind is WindowKind.SAWTOOTH:
+            return floor_to(start, self.hop), queries
+        return floor_to(start, self.hop), floor_to(queries, self.hop)
+
+    def __str__(self) -> str:
+        if self.kind is WindowKind.LIFETIME:
+            return "lifetime"
+        hop = "" if self.kind is WindowKind.SLIDING else f", hop {self.hop // SECOND}s"
+        return f"{self.text} {self.kind.value}{hop}"

@@ -1,0 +1,231 @@
+"""The features of one group for the queries of one slice: Arrow in, Arrow out.
+
+This is what a Spark task runs over its slice, and what a unit test runs over a handful of rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from windrow.algebra.aggregation import Aggregation
+from windrow.algebra.evaluate import Column, Ranges, enumerate_lists, evaluate, list_offsets
+from windrow.algebra.windows import DAY, floor_to
+from windrow.features.definitions import GroupBy
+from windrow.features.timeline import Timelines, search
+from windrow.merging import sort_words
+from windrow.rows.ordering import exact
+from windrow.rows.types import canonical_values, list_parts, single_chunk
+
+t = pa.types
+
+
+@dataclass(frozen=True)
+class Events:
+    """Events of a slice, in any order.
+
+    `inputs` holds every column that an aggregation reads; `conditions` maps an aggregation's SQL
+    condition to where it holds.
+    """
+
+    keys: pa.Table
+    times: np.ndarray
+    inputs: pa.Table
+    conditions: Mapping[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class QueryTimes:
+    """Queries of a slice, in any order: keys with the group's column names, and their times.
+
+    Where `valid` is false the time is null, and so are all features but counts.
+    """
+
+    keys: pa.Table
+    times: np.ndarray
+    valid: np.ndarray
+
+
+def input_type(column: pa.DataType) -> pa.DataType:
+    """The type of the values that a column contributes: elements of lists, values of maps."""
+    if t.is_map(column):
+        return column.item_type
+    return column.value_type if t.is_list(column) else column
+
+
+def feature_type(aggregation: Aggregation, inputs: pa.Schema, where: str) -> pa.DataType:
+    """The type of an aggregation's result, given the types of the columns it reads."""
+    column = inputs.field(aggregation.column).type
+    result = aggregation.operation.result_type(input_type(column), where)
+    if t.is_map(column):
+        result = pa.map_(column.key_type, result)
+    if aggregation.bucket is not None:
+        result = pa.map_(inputs.field(aggregation.bucket).type, result)
+    return result
+
+
+def group_features(group: GroupBy, events: Events, queries: QueryTimes) -> list[pa.Array]:
+    """One array per feature of the group, in the order of `queries`."""
+    times = np.where(queries.valid, queries.times, 0)
+    if group.accuracy == "snapshot":
+        times = floor_to(times, DAY)
+    timelines = Timelines.make(
+        canonical_table(events.keys),
+        events.times,
+        canonical_table(queries.keys),
+        times,
+        dead=~queries.valid | _has_null(queries.keys),
+    )
+    back = np.empty(times.size, np.int64)
+    back[timelines.query_order] = np.arange(times.size)
+    results = []
+    ranges: dict[object, Ranges] = {}
+    for aggregation in group.aggregations:
+        elements = Elements.make(aggregation, events, timelines)
+        for feature in aggregation.features():
+            if feature.window not in ranges:
+                ranges[feature.window] = timelines.ranges(feature.window)
+            found = elements.evaluate(aggregation, ranges[feature.window], timelines)
+            results.append(found.take(pa.array(back)))
+    return results
+
+
+def canonical_table(table: pa.Table) -> pa.Table:
+    columns = [canonical_values(single_chunk(column)) for column in table.columns]
+    return pa.table(columns, names=table.column_names)
+
+
+def _has_null(keys: pa.Table) -> np.ndarray:
+    null = np.zeros(keys.num_rows, np.bool_)
+    for column in keys.columns:
+        null |= single_chunk(column).is_null().to_numpy(zero_copy_only=False)
+    return null
+
+
+@dataclass(frozen=True)
+class Elements:
+    """The values that an aggregation takes in, in the order of events, without NULLs.
+
+    An event has none (its value is null, or its condition does not hold), one, or, of a list or
+    map, many. `events` is the event position of each; `buckets` are one array per level of
+    bucketing (the `by` column, the keys of a map), outermost first.
+    """
+
+    values: pa.Array
+    events: np.ndarray
+    moments: np.ndarray
+    keys: np.ndarray
+    count: int  # of events
+    buckets: Sequence[pa.Array]
+
+    @staticmethod
+    def make(aggregation: Aggregation, events: Events, timelines: Timelines) -> Elements:
+        order = pa.array(timelines.order)
+        values = single_chunk(events.inputs.column(aggregation.column)).take(order)
+        keep = values.is_valid().to_numpy(zero_copy_only=False)
+        if aggregation.condition is not None:
+            keep &= events.conditions[aggregation.condition][timelines.order]
+        buckets: list[pa.Array] = []
+        if aggregation.bucket is not None:
+            bucket = single_chunk(events.inputs.column(aggregation.bucket)).take(order)
+            keep &= bucket.is_valid().to_numpy(zero_copy_only=False)
+            buckets.append(canonical_values(bucket))
+        at = np.flatnonzero(keep)
+        values = canonical_values(values if keep.all() else values.take(pa.array(at)))
+        if t.is_list(values.type) or t.is_map(values.type):
+            offsets, inner = list_parts(values)
+            rows = np.repeat(at, np.diff(offsets))
+            if t.is_map(values.type):
+                fields = inner.flatten()
+                valid = fields[1].is_valid().to_numpy(zero_copy_only=False)
+                chosen = pa.array(np.flatnonzero(valid))
+                buckets = [b.take(pa.array(rows[valid])) for b in buckets]
+                buckets.append(fields[0].take(chosen))
+                values, at = fields[1].take(chosen), rows[valid]
+            else:
+                valid = inner.is_valid().to_numpy(zero_copy_only=False)
+                values, at = inner.filter(pa.array(valid)), rows[valid]
+                buckets = [b.take(pa.array(at)) for b in buckets]
+        else:
+            buckets = [b.take(pa.array(at)) for b in buckets]
+        return Elements(
+            values, at, timelines.moments[at], timelines.keys[at], timelines.times.size, buckets
+        )
+
+    def evaluate(self, aggregation: Aggregation, ranges: Ranges, timelines: Timelines) -> pa.Array:
+        """The result for each query, given its range of events."""
+        if self.buckets:
+            return self._by_bucket(aggregation, ranges, timelines.query_keys, list(self.buckets))
+        below = np.searchsorted(self.events, np.arange(self.count + 1))
+        within = Ranges(below[ranges.start], below[ranges.end])
+        return evaluate(aggregation, Column(self.values, self.moments), within)
+
+    def _by_bucket(
+        self,
+        aggregation: Aggregation,
+        ranges: Ranges,
+        query_keys: np.ndarray,
+        levels: list[pa.Array],
+    ) -> pa.Array:
+        """A map from bucket to result for each query; nested maps for several levels.
+
+        Values are sorted by (key, bucket), which makes lanes; a query is asked of each lane of
+        its key. Lanes of the innermost level carry the outer buckets too, and are gathered into
+        maps level by level.
+        """
+        codes = [exact(level) for level in levels]
+        words = np.vstack([self.keys, *codes, self.events])
+        order = sort_words(words)
+        words = words[:, order]
+        changed = (words[:-1, 1:] != words[:-1, :-1]).any(axis=0)
+        lane_start = np.concatenate([[0], np.flatnonzero(changed) + 1])[: order.size or 0]
+        lane_end = np.append(lane_start[1:], order.size)[: lane_start.size]
+        lane_keys = words[0, lane_start]
+        first = np.searchsorted(lane_keys, query_keys, "left")
+        counts = np.searchsorted(lane_keys, query_keys, "right") - first
+        query, within = enumerate_lists(counts)
+        lane = first[query] + within
+        # Lane by lane, so that windows move forward along the queries of a lane.
+        by_lane = np.argsort(lane, kind="stable")
+        query, lane = query[by_lane], lane[by_lane]
+        position = np.ascontiguousarray(words[-1])
+        start = search(position, lane_start[lane], lane_end[lane], ranges.start[query])
+        end = search(position, lane_start[lane], lane_end[lane], ranges.end[query])
+        there = start < end
+        query, lane = query[there], lane[there]
+        moments = self.moments[order]
+        moved = np.concatenate([[False], changed]) if order.size else changed
+        moved[1:] |= moments[1:] != moments[:-1]
+        column = Column(self.values.take(pa.array(order)), np.cumsum(moved))
+        found = evaluate(aggregation, column, Ranges(start[there], end[there]))
+        by_query = sort_words(np.vstack([query, lane])) if query.size else np.zeros(0, np.int64)
+        found, query = found.take(pa.array(by_query)), query[by_query]
+        rows = order[lane_start[lane[by_query]]]
+        return self._gather(found, query, rows, levels, codes, query_keys.size)
+
+    @staticmethod
+    def _gather(
+        found: pa.Array,
+        query: np.ndarray,
+        rows: np.ndarray,
+        levels: list[pa.Array],
+        codes: list[np.ndarray],
+        queries: int,
+    ) -> pa.Array:
+        """Results sorted by (query, outer bucket, inner bucket) become maps, innermost first."""
+        for depth in range(len(levels) - 1, -1, -1):
+            keys = levels[depth].take(pa.array(rows))
+            outer = np.vstack([query, *(codes[d][rows] for d in range(depth))])
+            new = np.ones(query.size, np.bool_)
+            new[1:] = (outer[:, 1:] != outer[:, :-1]).any(axis=0)
+            starts = np.flatnonzero(new)
+            if depth == 0:
+                lengths = np.bincount(query, minlength=queries)
+            else:
+                lengths = np.diff(np.append(starts, query.size))
+            found = pa.MapArray.from_arrays(list_offsets(lengths), keys, found)
+            query, rows = query[starts], rows[starts]
+        return found

@@ -1,0 +1,103 @@
+"""Events and queries of one slice on common timelines: one per key.
+
+Everything is positions: events are sorted by key and time, queries too, and a window of a query
+is a range of event positions. Keys are compared by value wherever their hashes meet.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numba import njit
+
+from windrow.algebra.evaluate import Ranges
+from windrow.algebra.windows import Window
+from windrow.merging import group_ids, sort_words
+from windrow.rows.hashing import hash_keys
+from windrow.rows.types import single_chunk
+
+
+def key_ids(keys: pa.Table) -> np.ndarray:
+    """A number for each row, equal exactly for equal keys (NULL equals NULL). Canonical values."""
+    columns = [single_chunk(column) for column in keys.columns]
+    return group_ids(hash_keys(columns)[None, :], columns)
+
+
+@njit(cache=True, nogil=True)
+def search(values: Any, first: Any, last: Any, bounds: Any) -> Any:
+    """For each bound the first position in [first, last) with a value >= it; sorted in there."""
+    out = np.empty(bounds.size, np.int64)
+    for q in range(bounds.size):
+        low, high, bound = first[q], last[q], bounds[q]
+        while low < high:
+            middle = (low + high) // 2
+            if values[middle] < bound:
+                low = middle + 1
+            else:
+                high = middle
+        out[q] = low
+    return out
+
+
+@dataclass(frozen=True)
+class Timelines:
+    """Sorted events beside sorted queries; keys are numbers that the two share.
+
+    `order` sorts the events given by (key, time), `query_order` the queries; the other arrays are
+    in sorted order. `moments` numbers the distinct (key, time) of events. `first` and `last`
+    delimit, for each query, the positions of its key's events.
+    """
+
+    order: np.ndarray
+    keys: np.ndarray
+    times: np.ndarray
+    moments: np.ndarray
+    query_order: np.ndarray
+    query_keys: np.ndarray
+    queries: np.ndarray
+    first: np.ndarray
+    last: np.ndarray
+
+    @staticmethod
+    def make(
+        event_keys: pa.Table,
+        event_times: np.ndarray,
+        query_keys: pa.Table,
+        queries: np.ndarray,
+        dead: np.ndarray,
+    ) -> Timelines:
+        """Key tables have the same columns; times are int64 milliseconds.
+
+        `dead` queries have a null key or time: no event is theirs.
+        """
+        both = pa.concat_tables([event_keys, query_keys]).combine_chunks()
+        ids = key_ids(both)
+        event_ids, query_ids = ids[: event_times.size], ids[event_times.size :]
+        order = sort_words(np.vstack([event_ids, event_times]))
+        query_order = sort_words(np.vstack([query_ids, queries]))
+        keys, times = event_ids[order], event_times[order]
+        changed = (keys[1:] != keys[:-1]) | (times[1:] != times[:-1])
+        wanted = query_ids[query_order]
+        first = np.searchsorted(keys, wanted, "left")
+        last = np.searchsorted(keys, wanted, "right")
+        return Timelines(
+            order=order,
+            keys=keys,
+            times=times,
+            moments=np.concatenate([[0], np.cumsum(changed)])[: order.size],
+            query_order=query_order,
+            query_keys=wanted,
+            queries=queries[query_order],
+            first=first,
+            last=np.where(dead[query_order], first, last),
+        )
+
+    def ranges(self, window: Window) -> Ranges:
+        """The events of each query's window, as positions."""
+        start_time, end_time = window.bounds(self.queries)
+        start = search(self.times, self.first, self.last, start_time)
+        end = search(self.times, self.first, self.last, end_time)
+        return Ranges(start, np.maximum(start, end))

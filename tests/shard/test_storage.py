@@ -1,0 +1,439 @@
+"""The same shard code on local folders and on an S3-compatible store."""
+
+from __future__ import annotations
+
+import datetime as dt
+import random
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import boto3
+import pyarrow as pa
+import pyarrow.fs as pafs
+import pyarrow.parquet as pq
+import pytest
+
+from oracle import Oracle, count_updates
+from strategies import to_table
+from windrow import Shard
+from windrow.errors import (
+    ShardExistsError,
+    ShardNotFoundError,
+    StorageError,
+    UpperMismatchError,
+)
+from windrow.shard.cache import PartCache
+from windrow.shard.spec import Order, by_columns, by_hash
+from windrow.shard.store import Store
+
+SCHEMA = pa.schema(
+    [
+        ("k", pa.int64()),
+        ("name", pa.string()),
+        ("at", pa.timestamp("us", "UTC")),
+        ("price", pa.decimal128(10, 2)),
+        ("tags", pa.list_(pa.string())),
+    ]
+)
+BUCKET = "shards"
+
+# A process of its own: delta-rs may hold the interpreter's lock while it waits for the store, so
+# a server in a thread of this process would never answer. It ends when its input is closed.
+SERVER = """
+import logging, sys
+from moto.server import ThreadedMotoServer
+
+logging.getLogger("werkzeug").setLevel(logging.ERROR)
+server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+server.start()
+print(server.get_host_and_port()[1], flush=True)
+sys.stdin.read()
+"""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Somewhere that shards can rest, and how to reach it."""
+
+    root: str
+    options: dict[str, str] | None = None
+    names: Iterator[int] = field(default_factory=lambda: iter(range(1_000)))
+
+    def create(self, order: Order | None = None) -> Shard:
+        uri = f"{self.root}/{next(self.names)}"
+        return Shard.create(uri, SCHEMA, key=["k"], order=order, storage_options=self.options)
+
+    def open(self, shard: Shard) -> Shard:
+        return Shard.open(shard.uri, storage_options=self.options)
+
+    def put(self, source: Path, name: str) -> str:
+        """Copy a local file here; returns its URI."""
+        Store.at(self.root, self.options).copy_in(str(source), name)
+        return f"{self.root}/{name}"
+
+
+@pytest.fixture(scope="module")
+def s3_options() -> Iterator[dict[str, str]]:
+    """Storage options of an S3 server on loopback that has one bucket.
+
+    Nothing is said of conditional puts: delta-rs uses them (If-None-Match) unless told not to.
+    """
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        [sys.executable, "-c", SERVER], stdin=pipe, stdout=pipe, text=True
+    ) as server:
+        assert server.stdout is not None
+        options = {
+            "AWS_ENDPOINT_URL": f"http://127.0.0.1:{int(server.stdout.readline())}",
+            "AWS_ACCESS_KEY_ID": "test",
+            "AWS_SECRET_ACCESS_KEY": "test",
+            "AWS_REGION": "us-east-1",
+            "AWS_ALLOW_HTTP": "true",
+        }
+        client = boto3.client(
+            "s3",
+            endpoint_url=options["AWS_ENDPOINT_URL"],
+            aws_access_key_id="test",
+            aws_secret_access_key="test",
+            region_name="us-east-1",
+        )
+        client.create_bucket(Bucket=BUCKET)
+        yield options
+        server.communicate()
+
+
+@pytest.fixture
+def s3(s3_options: dict[str, str], request: pytest.FixtureRequest) -> Place:
+    return Place(f"s3://{BUCKET}/{abs(hash(request.node.nodeid)):x}", s3_options)
+
+
+@pytest.fixture(params=["path", "file uri", "odd path", "s3"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    odd = tmp_path / "with spaces, ünïcödé & 100%"
+    match request.param:
+        case "s3":
+            found: Place = request.getfixturevalue("s3")
+            return found
+        case "file uri":
+            return Place(f"file://{quote(str(odd))}")
+        case "odd path":
+            return Place(str(odd))
+    return Place(str(tmp_path))
+
+
+def some_rows(lower: int, upper: int, count: int = 40) -> list[tuple[dict[str, Any], int, int]]:
+    """Updates that repeat and cancel."""
+    pick = random.Random(lower)
+    rows = []
+    for _ in range(count):
+        k = pick.randrange(12)
+        row = {
+            "k": k if k else None,
+            "name": pick.choice(["Bern", "Zürich", "", None]),
+            "at": dt.datetime(2024, 1, 1, tzinfo=dt.UTC) + dt.timedelta(microseconds=k),
+            "price": Decimal(k) / 4,
+            "tags": pick.choice([[], ["a", None], None]),
+        }
+        rows.append((row, pick.randrange(lower, upper), pick.choice([1, 1, 2, -1])))
+    return rows
+
+
+def names(shard: Shard) -> list[str]:
+    return shard._log.store.names()
+
+
+def append(shard: Shard, oracle: Oracle, upper: int, **options: Any) -> None:
+    rows = some_rows(shard.upper, upper)
+    assert shard.append(to_table(rows, SCHEMA), lower=shard.upper, upper=upper, **options)
+    oracle.append(rows)
+
+
+def check(shard: Shard, oracle: Oracle) -> None:
+    """The shard at several times, and its changes, are what the oracle says."""
+    shard.refresh()
+    for as_of in {shard.since, (shard.since + shard.upper) // 2, shard.upper - 1}:
+        found = shard.snapshot(as_of).to_table()
+        assert count_updates(found, with_time=False) == oracle.snapshot(as_of)
+    found = shard.changes(shard.since).to_table()
+    assert count_updates(found, with_time=True) == oracle.changes(shard.since, shard.upper)
+
+
+def test_what_is_written_can_be_read_by_another_handle(place: Place) -> None:
+    shard, oracle = place.create(by_columns("name", "k")), Oracle(SCHEMA)
+    for upper in (10, 25, 26):
+        append(shard, oracle, upper)
+    other = place.open(shard)
+    assert (other.schema, other.key, other.order) == (SCHEMA, ("k",), by_columns("name", "k"))
+    assert (other.since, other.upper) == (0, 26)
+    check(other, oracle)
+    append(other, oracle, 30)
+    check(shard, oracle)  # reads refresh by themselves
+
+
+def test_a_local_shard_is_the_same_by_path_and_by_uri(tmp_path: Path) -> None:
+    folder = tmp_path / "ä b & 100%"
+    shard = Shard.create(folder, SCHEMA, key=["k"])
+    append(shard, Oracle(SCHEMA), 5)
+    by_uri = Shard.open(f"file://{quote(str(folder))}")
+    assert by_uri.uri == shard.uri == str(folder)
+    assert by_uri.snapshot().to_table() == shard.snapshot().to_table()
+
+
+def test_two_handles_cannot_append_the_same_lower(place: Place) -> None:
+    shard, oracle = place.create(), Oracle(SCHEMA)
+    stale = place.open(shard)
+    append(shard, oracle, 10)
+    before = names(shard)
+    # The stale handle believes it may append, writes its part, and loses only at the commit.
+    with pytest.raises(UpperMismatchError, match=r"cannot append \[0, 7\).* upper is 10") as raised:
+        stale.append(to_table(some_rows(3, 7), SCHEMA), lower=0, upper=7)
+    assert raised.value.upper == 10
+    assert names(shard) == before
+    check(stale, oracle)
+
+
+def test_of_many_writers_at_once_exactly_one_wins(place: Place) -> None:
+    shard = place.create()
+    handles = [place.open(shard) for _ in range(6)]
+    batches = [some_rows(0, 5, count=10 + i) for i in range(len(handles))]
+
+    def write(handle: Shard, rows: list[Any]) -> bool:
+        try:
+            return handle.append(to_table(rows, SCHEMA), lower=0, upper=5)
+        except UpperMismatchError:
+            return False
+
+    with ThreadPoolExecutor(len(handles)) as pool:
+        won = list(pool.map(write, handles, batches))
+    assert won.count(True) == 1
+    oracle = Oracle(SCHEMA, batches[won.index(True)])
+    check(shard, oracle)
+    assert len(names(shard)) == 1
+
+
+def test_a_repeated_append_changes_nothing(place: Place) -> None:
+    shard, oracle = place.create(), Oracle(SCHEMA)
+    append(shard, oracle, 10)
+    append(shard, oracle, 20, token="second")
+    before = (names(shard), shard.stats())
+    other = place.open(shard)
+    assert not other.append(to_table(some_rows(0, 10)[::-1], SCHEMA), lower=0, upper=10)
+    assert not other.append(to_table([], SCHEMA), lower=10, upper=20, token="second")
+    with pytest.raises(UpperMismatchError):
+        other.append(to_table(some_rows(0, 10)[1:], SCHEMA), lower=0, upper=10)
+    assert (names(shard), shard.stats()) == before
+
+
+def write_file(rows: list[Any], path: Path) -> Path:
+    pq.write_table(to_table(rows, SCHEMA), path, row_group_size=7)
+    return path
+
+
+def test_local_files_are_adopted(place: Place, tmp_path: Path) -> None:
+    shard, oracle = place.create(), Oracle(SCHEMA)
+    append(shard, oracle, 10)
+    rows = some_rows(10, 20)
+    plain = write_file(rows[:30], tmp_path / "plain.parquet")
+    odd = write_file(rows[30:], tmp_path / "ödd name %41.parquet")
+    files: list[str | Path] = [plain, f"file://{quote(str(odd))}"]
+    assert shard.adopt(files, lower=10, upper=20)
+    oracle.append(rows)
+    assert plain.exists()
+    assert odd.exists()
+    assert shard.stats().unsorted_parts == 2
+    check(shard, oracle)
+    assert not place.open(shard).adopt(files, lower=10, upper=20)
+    assert not place.open(shard).append(to_table(rows, SCHEMA), lower=10, upper=20)
+    append(shard, oracle, 30)
+    shard.compact(everything=True)
+    assert shard.stats().unsorted_parts == 0
+    check(shard, oracle)
+
+
+def test_files_in_the_same_store_are_adopted(place: Place, tmp_path: Path) -> None:
+    shard, rows = place.create(), some_rows(0, 10)
+    uri = place.put(write_file(rows, tmp_path / "updates.parquet"), "updates.parquet")
+    assert shard.adopt([uri], lower=0, upper=10)
+    check(shard, Oracle(SCHEMA, rows))
+    root = Store.at(place.root, place.options)
+    assert root.exists("updates.parquet")
+    # A copy: the shard does not depend on the file it came from.
+    root.delete(["updates.parquet"])
+    check(shard, Oracle(SCHEMA, rows))
+
+
+def test_a_file_in_s3_is_adopted_by_a_local_shard(s3: Place, tmp_path: Path) -> None:
+    rows = some_rows(0, 10)
+    uri = s3.put(write_file(rows, tmp_path / "updates.parquet"), "updates.parquet")
+    local = Place(str(tmp_path), s3.options)
+    shard = local.create()
+    assert shard.adopt([uri], lower=0, upper=10)
+    check(shard, Oracle(SCHEMA, rows))
+
+
+@pytest.mark.parametrize("order", [by_hash(), by_columns("k"), by_columns("name")], ids=str)
+def test_keys_are_found_with_and_without_the_cache(
+    place: Place, tmp_path: Path, order: Order
+) -> None:
+    shard = place.create(order)
+    count = 6_000  # smaller parts are not worth an entry in the cache
+    table = pa.table(
+        {
+            "k": pa.array([i % 1_000 for i in range(count)], pa.int64()),
+            "name": [f"name {i % 7}" for i in range(count)],
+            "at": pa.array(range(count), pa.timestamp("us", "UTC")),
+            "price": pa.array([None] * count, pa.decimal128(10, 2)),
+            "tags": pa.array([["a"]] * count, pa.list_(pa.string())),
+        }
+    )
+    shard.append(table, lower=0, upper=5)
+    keys = [3, 999, 1_000, None]
+    expected = count_updates(
+        shard.snapshot().to_table().filter(pa.compute.field("k").isin([3, 999])), with_time=False
+    )
+    assert len(expected) == 12
+    cache = PartCache(str(tmp_path / "cache"), 1 << 30)
+    for option in (None, cache, cache):
+        found = shard.snapshot(keys={"k": keys}, cache=option).to_table()
+        assert count_updates(found, with_time=False) == expected
+    assert [p.suffix for p in Path(cache.folder).iterdir()] == [".arrow"]
+    # Once cached, a part is not fetched again.
+    shard._log.store.delete(names(shard))
+    found = shard.snapshot(keys={"k": keys}, cache=cache).to_table()
+    assert count_updates(found, with_time=False) == expected
+    with pytest.raises(StorageError, match="is gone"):
+        shard.snapshot(keys={"k": keys}, cache=None).to_table()
+
+
+def test_a_cache_that_is_full_or_broken_is_only_slower(place: Place, tmp_path: Path) -> None:
+    shard = place.create()
+    rows = pa.table({name: pa.nulls(5_000, SCHEMA.field(name).type) for name in SCHEMA.names})
+    rows = rows.set_column(0, "k", pa.array(range(5_000), pa.int64()))
+    shard.append(rows, lower=0, upper=1)
+    read = {"keys": {"k": [17]}}
+    expected = shard.snapshot(**read, cache=None).to_table()
+    (tmp_path / "a file").write_text("not a folder")
+    small = PartCache(str(tmp_path / "small"), 100)
+    for cache in (PartCache(str(tmp_path / "a file"), 1 << 30), small):
+        assert shard.snapshot(**read, cache=cache).to_table() == expected
+    good = PartCache(str(tmp_path / "good"), 1 << 30)
+    assert shard.snapshot(**read, cache=good).to_table() == expected
+    for entry in Path(good.folder).iterdir():
+        entry.write_bytes(b"half an entry")
+    assert shard.snapshot(**read, cache=good).to_table() == expected
+
+
+def test_compaction_and_vacuum_keep_the_content(place: Place) -> None:
+    shard, oracle = place.create(), Oracle(SCHEMA)
+    for upper in range(5, 35, 5):
+        append(shard, oracle, upper)
+    shard.advance_since(12)
+    oracle.since = 12
+    done = shard.compact(fanout=4)
+    assert done.merges >= 1
+    check(shard, oracle)
+    shard.compact(everything=True)
+    check(shard, oracle)
+    assert (shard.stats().runs, shard.stats().parts) == (1, 1)
+    assert shard.vacuum() == []  # too young to be deleted
+    orphan = "left-by-a-dead-writer.parquet"
+    with shard._log.store.open_output(orphan) as out:
+        out.write(b"half a part")
+    old = set(names(shard)) - {part.path for part in shard._log.parts()}
+    assert len(old) > 6
+    removed = shard.vacuum(retention_hours=0)
+    assert {name.rpartition("/")[2] for name in removed} == old
+    assert names(shard) == [part.path for part in shard._log.parts()]
+    check(shard, oracle)
+    check(place.open(shard), oracle)
+    append(shard, oracle, 40)
+    check(place.open(shard), oracle)
+
+
+def test_a_read_that_vacuum_overtook_says_so(place: Place) -> None:
+    shard, oracle = place.create(), Oracle(SCHEMA)
+    append(shard, oracle, 5)
+    append(shard, oracle, 10)
+    read = shard.snapshot()
+    other = place.open(shard)
+    other.compact(everything=True)
+    assert count_updates(read.to_table(), with_time=False) == oracle.snapshot(9)
+    other.vacuum(retention_hours=0)
+    with pytest.raises(StorageError, match=r"part \S+\.parquet is gone.*read again"):
+        read.to_table()
+    check(shard, oracle)
+
+
+def test_stats_agree_with_the_store(place: Place) -> None:
+    shard = place.create()
+    for lower in (0, 10):
+        rows = [r for r in some_rows(lower, lower + 10) if r[0]["k"] is not None]
+        unique = {repr((row, time)): (row, time, diff) for row, time, diff in rows}
+        shard.append(to_table(list(unique.values()), SCHEMA), lower=lower, upper=lower + 10)
+    shard.advance_since(4)
+    stats, store = place.open(shard).stats(), shard._log.store
+    updates = shard.changes(4, consolidate="none").to_table()
+    assert (stats.since, stats.upper, stats.batches, stats.runs, stats.parts) == (4, 20, 2, 2, 2)
+    assert stats.rows == updates.num_rows
+    assert stats.retractions == sum(d < 0 for d in updates.column("_diff").to_pylist()) > 0
+    assert stats.bytes == sum(store.size(name) for name in store.names())
+    assert len(store.names()) == stats.parts
+
+
+def test_where_nothing_is_nothing_can_be_opened(place: Place) -> None:
+    with pytest.raises(ShardNotFoundError, match=r"there is no shard.*Shard\.create"):
+        Shard.open(f"{place.root}/nothing", storage_options=place.options)
+    shard = place.create()
+    with pytest.raises(ShardExistsError, match="open it, or choose another URI"):
+        Shard.create(shard.uri, SCHEMA, key=["name"], storage_options=place.options)
+    assert place.open(shard).key == ("k",)
+
+
+def test_a_store_that_cannot_be_used_is_a_storage_error(s3: Place) -> None:
+    with pytest.raises(StorageError, match="s3://no-such-bucket/s: cannot create"):
+        Shard.create("s3://no-such-bucket/s", SCHEMA, key=["k"], storage_options=s3.options)
+    # Without conditional puts two writers could both win, so delta-rs refuses to write.
+    unsafe = {**(s3.options or {}), "aws_conditional_put": "disabled"}
+    with pytest.raises(StorageError, match="conditional put"):
+        Shard.create(f"{s3.root}/s", SCHEMA, key=["k"], storage_options=unsafe)
+
+
+def test_options_may_come_from_the_environment(s3: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    shard, oracle = s3.create(), Oracle(SCHEMA)
+    append(shard, oracle, 5)
+    for name, value in (s3.options or {}).items():
+        monkeypatch.setenv(name, value)
+    check(Shard.open(shard.uri), oracle)
+
+
+@pytest.mark.parametrize("place", ["odd path", "s3"], indirect=True)
+def test_spark_reads_and_writes_the_store(place: Place, spark: Any) -> None:
+    shard, oracle = place.create(), Oracle(SCHEMA)
+    append(shard, oracle, 10)
+    rows = some_rows(10, 20)
+    frame = spark.createDataFrame(to_table(rows, SCHEMA)).repartition(2)
+    assert shard.append(frame, lower=10, upper=20)
+    assert not place.open(shard).append(frame, lower=10, upper=20)
+    oracle.append(rows)
+    check(shard, oracle)
+    found = shard.snapshot().dataframe(spark, slices=3).toArrow()
+    assert count_updates(found, with_time=False) == oracle.snapshot(19)
+    keys = spark.createDataFrame([(3,), (None,), (77,)], "k bigint")
+    looked_up = shard.changes(0).lookup(keys, slices=3).toArrow()
+    expected = oracle.changes(0, 20, lambda row: row["k"] in (3, None))
+    assert count_updates(looked_up, with_time=True) == expected
+
+
+def test_arrow_file_systems_are_made_once(s3: Place) -> None:
+    from windrow.shard.store import _file_system
+
+    store = Store.at(s3.root, s3.options)
+    assert isinstance(_file_system(store)[0], pafs.S3FileSystem)
+    assert _file_system(Store.at(s3.root + "/", s3.options)) is _file_system(store)
