@@ -63,6 +63,11 @@ def spark_to_arrow_schema(schema: StructType) -> pa.Schema:
         raise SchemaError(f"schema {schema.simpleString()}: {error}") from error
 
 
+def quoted(name: str) -> str:
+    """A column name that Spark takes as it is, whatever is in it."""
+    return "`" + name.replace("`", "``") + "`"
+
+
 def is_dataframe(value: Any) -> bool:
     """Whether `value` is a Spark DataFrame, without importing Spark to find out."""
     return any(

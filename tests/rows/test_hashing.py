@@ -115,7 +115,9 @@ def reference(value: Any, type_: pa.DataType, seed: int, marks: bool) -> int:
     return xxhash.xxh64_intdigest(encoded(value, type_), seed)
 
 
-@pytest.mark.parametrize(("type_", "value", "key_hash", "row_hash"), GOLDEN)
+@pytest.mark.parametrize(
+    ("type_", "value", "key_hash", "row_hash"), GOLDEN, ids=[f"{g[0]} {g[1]!r:.20}" for g in GOLDEN]
+)
 def test_hashes_never_change(type_: pa.DataType, value: Any, key_hash: int, row_hash: int) -> None:
     column = one(value, type_)
     assert hash_keys([column]).tolist() == [key_hash]

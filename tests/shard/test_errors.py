@@ -494,7 +494,7 @@ READS: dict[str, tuple[dict[str, Any], type[WindrowError], list[str]]] = {
     "nested": ({"where": col("tags") == ["a"]}, SchemaError, ["'tags'", "is_null()"]),
     "keys of another name": ({"keys": {"usr": ["a"]}}, SchemaError, ["['usr']", "['user']"]),
     "too many keys": ({"keys": {"user": ["a"], "score": [1]}}, SchemaError, ["'score'", "'user'"]),
-    "keys of another type": ({"keys": {"user": [1]}}, SchemaError, ["user: string"]),
+    "keys of another type": ({"keys": {"user": [1]}}, SchemaError, ["'user' (string)"]),
     "a table of keys of another name": (
         {"keys": pa.table({"usr": ["a"]})},
         SchemaError,
@@ -532,7 +532,7 @@ def test_filters_that_cannot_mean_anything_are_refused() -> None:
 def test_keys_that_overflow_or_do_not_exist_are_refused(tmp_path: Path) -> None:
     numbers = Shard.create(tmp_path / "n", pa.schema([("k", INT)]), key=["k"])
     numbers.append(pa.table({"k": [1]}), lower=0, upper=1)
-    with refused(numbers, SchemaError, "k: int64"):
+    with refused(numbers, SchemaError, "'k' (int64)"):
         numbers.snapshot(keys={"k": [2**70]})
     keyless = Shard.create(tmp_path / "k", pa.schema([("k", INT)]), order=by_columns("k"))
     keyless.append(pa.table({"k": [1]}), lower=0, upper=1)
@@ -673,6 +673,16 @@ def test_a_dataframe_of_another_schema_is_refused_before_any_job(shard: Shard, s
         assert len(context.statusTracker().getJobIdsForGroup("refused")) > 0
     finally:
         context.setLocalProperty("spark.jobGroup.id", None)
+
+
+def test_keys_in_a_dataframe_are_checked_before_any_job(shard: Shard, spark: Any) -> None:
+    read = shard.snapshot()
+    with refused(shard, SchemaError, "keys to look up", "'user' (string) is missing"):
+        read.lookup(spark.range(3).selectExpr("cast(id as string) as usr"))
+    with refused(shard, SchemaError, "'user' is int64, the schema says string"):
+        read.lookup(spark.range(3).selectExpr("id as user"))
+    with refused(shard, OptionError, "neither keys= nor limit="):
+        shard.snapshot(limit=3).lookup(spark.range(3).selectExpr("cast(id as string) as user"))
 
 
 @pytest.mark.parametrize("exchange", [None, 3])

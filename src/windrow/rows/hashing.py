@@ -5,8 +5,8 @@ The key hash is xxHash64 chained over the columns with seed 42: exactly what Spa
 every process and release. As in Spark, a NULL leaves the chain as it is.
 
 The row hash is the same chain, but a NULL, a struct that is there and the length of a list also
-leave a mark, so that rows which differ only in where their NULLs stand do not collide. No hash is ever trusted:
-wherever equal hashes meet, the values are compared.
+leave a mark, so that rows which differ only in where their NULLs stand do not collide. No hash is
+ever trusted: wherever equal hashes meet, the values are compared.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ from windrow.shard.report import Written, run_writers
 from windrow.shard.scan import order_words
 from windrow.shard.spec import ShardSpec
 from windrow.shard.store import Store
-from windrow.spark import spark_to_arrow_schema
+from windrow.spark import quoted, spark_to_arrow_schema
 from windrow.updates import DIFF, TIME, as_updates, int64_values, replace_column, update_schema
 
 if TYPE_CHECKING:
@@ -163,12 +163,15 @@ def write_dataframe(frame: DataFrame, writer: BatchWriter, exchange: int | None)
     if exchange is not None:
         frame = _exchange(frame, writer.spec, exchange)
         writer = replace(writer, run=new_id())
+    names = frame.columns
+    frame = frame.toDF(*(f"c{i}" for i in range(len(names))))  # mapInArrow takes no dots in names
 
     def write(batches: Iterator[pa.RecordBatch]) -> Written:
         from pyspark import TaskContext
 
         context = TaskContext.get()
-        return writer.write(batches, context.partitionId() if context is not None else 0)
+        named = (batch.rename_columns(names) for batch in batches)
+        return writer.write(named, context.partitionId() if context is not None else 0)
 
     return run_writers(frame, writer.store, write)
 
@@ -177,9 +180,5 @@ def _exchange(frame: DataFrame, spec: ShardSpec, tasks: int) -> DataFrame:
     from pyspark.sql import functions as F  # noqa: N812
 
     if spec.order.kind == "natural":
-        return frame.repartitionByRange(tasks, F.col(_quoted(spec.order.columns[0])))
-    return frame.repartitionByRange(tasks, F.xxhash64(*[F.col(_quoted(n)) for n in spec.key]))
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
+        return frame.repartitionByRange(tasks, F.col(quoted(spec.order.columns[0])))
+    return frame.repartitionByRange(tasks, F.xxhash64(*[F.col(quoted(n)) for n in spec.key]))

@@ -45,14 +45,20 @@ def plan_read(scan: Scan, parts: Sequence[Part], slices: int) -> ReadPlan:
     unsorted = sum(part.rows for part in wanted if not part.sorted)
     slices = max(slices, -(-unsorted // UNSORTED_ROWS), 1)
     cuts = even_cuts(wanted, slices, scan.spec)
-    runs = runs_of(wanted)
+    found = slices_between(wanted, cuts)
+    return ReadPlan(tuple(s for s in found if s.runs), skipped)
+
+
+def slices_between(parts: Sequence[Part], cuts: Sequence[Bound]) -> list[Slice]:
+    """One slice more than there are cuts; each with the parts that overlap it."""
+    runs = runs_of(parts)
     bounds = [START, *cuts, None]
     found = []
     for start, end in itertools.pairwise(bounds):
         assert start is not None
         inside = [[part for part in run if _overlaps(part, start, end)] for run in runs]
         found.append(Slice(start, end, tuple(tuple(run) for run in inside if run)))
-    return ReadPlan(tuple(s for s in found if s.runs), skipped)
+    return found
 
 
 def runs_of(parts: Iterable[Part]) -> list[list[Part]]:
@@ -67,8 +73,11 @@ def _overlaps(part: Part, start: Bound, end: Bound | None) -> bool:
     return part.prefix[1] >= start[0] and (end is None or (part.prefix[0], LOWEST) < end)
 
 
-def even_cuts(parts: Sequence[Part], slices: int, spec: ShardSpec) -> list[Bound]:
-    """The bounds between `slices` slices of about equal rows, ascending, without repeats."""
+def even_cuts(parts: Sequence[Part], slices: int, spec: ShardSpec | None) -> list[Bound]:
+    """The bounds between `slices` slices of about equal rows, ascending, without repeats.
+
+    Without a spec no prefix is cut in two.
+    """
     total = sum(part.rows for part in parts)
     if slices <= 1 or not total:
         return []
@@ -82,7 +91,7 @@ def even_cuts(parts: Sequence[Part], slices: int, spec: ShardSpec) -> list[Bound
         i = int(np.searchsorted(upto, target))
         i = min(i, edges.size - 1)
         edge = int(edges[i])
-        if target >= below[i] and upto[i] - below[i] > share / 2:
+        if spec is not None and target >= below[i] and upto[i] - below[i] > share / 2:
             # The target falls into one prefix that is large by itself.
             cuts.add(_cut_hot(parts, edge, (target - below[i]) / (upto[i] - below[i]), spec))
             continue

@@ -211,7 +211,7 @@ def _scalar(value: Any, column: str, schema: pa.Schema) -> pa.Scalar:
         ) from error
     if not scalar.is_valid:
         raise OptionError("nothing equals NULL; use .is_null() or .is_not_null()")
-    if _is_changed(value, scalar):
+    if is_changed(value, scalar):
         raise SchemaError(
             f"row filter: {value!r} does not fit column {column!r} ({type_}): it would become "
             f"{scalar.as_py()!r}"
@@ -221,7 +221,7 @@ def _scalar(value: Any, column: str, schema: pa.Schema) -> pa.Scalar:
     return scalar
 
 
-def _is_changed(value: Any, scalar: pa.Scalar) -> bool:
+def is_changed(value: Any, scalar: pa.Scalar) -> bool:
     """Whether Arrow cut something off a Python value; it does so without a word.
 
     Rounding to the nearest float32 is no such change.

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from windrow.errors import OptionError
+from windrow.rows.types import check_schema
 from windrow.shard.keys import KeySet
 from windrow.shard.merge import Consolidation, read_slice
 from windrow.shard.part import Part
 from windrow.shard.plan import SLICE_ROWS, ReadPlan, plan_read
 from windrow.shard.scan import Counters, Scan, Slice
-from windrow.spark import arrow_to_spark_schema, parallelism
+from windrow.spark import arrow_to_spark_schema, parallelism, quoted, spark_to_arrow_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Observation, SparkSession
@@ -77,7 +78,9 @@ class Read:
             slices = max(1, min(wanted, rows // _SMALLEST_SLICE_ROWS))
         plan = self.plan(slices)
         task = _slice_task(self.scan, plan.slices, self.level)
-        frame = _run_tasks(spark, len(plan.slices), task, self.schema, observe)
+        skipped = Counters()
+        self._count_skipped(plan, skipped)
+        frame = _run_tasks(spark, len(plan.slices), task, self.schema, observe, skipped)
         return frame if self.scan.limit is None else frame.limit(self.scan.limit)
 
     def lookup(self, keys: DataFrame, *, slices: int | None = None) -> DataFrame:
@@ -93,9 +96,14 @@ class Read:
         from pyspark.sql import functions as F  # noqa: N812
 
         count = slices or 2 * parallelism(keys.sparkSession)
-        names = list(spec.key)
+        found = spark_to_arrow_schema(keys.schema)
+        key_schema = pa.schema([spec.schema.field(name) for name in spec.key])
+        given = pa.schema([field for field in found if field.name in spec.key])
+        check_schema(given, key_schema, "keys to look up")
+        names = [quoted(name) for name in spec.key]
         spread = keys.select(*names).distinct().repartition(count, F.xxhash64(*names))
-        return spread.mapInArrow(
+        unnamed = spread.toDF(*(f"c{i}" for i in range(len(names))))  # dots fail in mapInArrow
+        return unnamed.mapInArrow(
             _lookup_task(self.scan, self.parts, self.level), arrow_to_spark_schema(self.schema)
         )
 
@@ -124,6 +132,7 @@ def _run_tasks(
     task: Callable[[int, Counters], Iterator[pa.RecordBatch]],
     schema: pa.Schema,
     observe: Observation | None,
+    skipped: Counters,
 ) -> DataFrame:
     """One task for each of `count` numbers, its batches as a DataFrame of `schema`."""
     numbers = spark.range(0, count, 1, max(count, 1))
@@ -135,7 +144,7 @@ def _run_tasks(
                     yield from task(number, Counters())
 
         return numbers.mapInArrow(run, arrow_to_spark_schema(schema))
-    return _observed(numbers, task, schema, observe)
+    return _observed(numbers, task, schema, observe, skipped)
 
 
 def _observed(
@@ -143,8 +152,12 @@ def _observed(
     task: Callable[[int, Counters], Iterator[pa.RecordBatch]],
     schema: pa.Schema,
     observe: Observation,
+    skipped: Counters,
 ) -> DataFrame:
-    """As above; each task ends with one more row that carries its counters and is dropped."""
+    """As above; each task ends with one more row that carries its counters and is dropped.
+
+    `skipped` are the counters of what planning ruled out, before any task.
+    """
     from pyspark.sql import functions as F  # noqa: N812
 
     names = [name for name in vars(Counters()) if name != "seconds_to_first_batch"]
@@ -162,9 +175,13 @@ def _observed(
                 yield pa.RecordBatch.from_arrays([*empty, *values], schema=counted)
 
     frame = numbers.mapInArrow(run, arrow_to_spark_schema(counted))
-    sums = [F.sum(f"_counter_{name}").alias(name) for name in names]
+    sums = [
+        (F.coalesce(F.sum(f"_counter_{name}"), F.lit(0)) + getattr(skipped, name)).alias(name)
+        for name in names
+    ]
     frame = frame.observe(observe, *sums)
-    return frame.where(F.col(f"_counter_{names[0]}").isNull()).select(*schema.names)
+    kept = frame.where(F.col(f"_counter_{names[0]}").isNull())
+    return kept.select(*map(quoted, schema.names))
 
 
 def _lookup_task(scan: Scan, parts: list[Part], level: Consolidation) -> Task:
@@ -174,7 +191,7 @@ def _lookup_task(scan: Scan, parts: list[Part], level: Consolidation) -> Task:
         arrived = [batch for batch in batches if batch.num_rows]
         if not arrived:
             return
-        keys = pa.Table.from_batches(arrived)
+        keys = pa.Table.from_batches(arrived).rename_columns(list(scan.spec.key))
         narrowed = replace(scan, keys=KeySet.make(keys, scan.spec))
         for slice_ in plan_read(narrowed, parts, 1).slices:
             yield from read_slice(narrowed, slice_, level, Counters())

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from windrow.errors import OptionError, SchemaError, TimeRangeError
+from windrow.rows.types import is_nested
 from windrow.shard.adopt import adopt_files
 from windrow.shard.append import BatchWriter, write_dataframe
 from windrow.shard.cache import PartCache
@@ -19,7 +20,7 @@ from windrow.shard.log import Log
 from windrow.shard.merge import Consolidation
 from windrow.shard.part import PART_BYTES
 from windrow.shard.plan import runs_of
-from windrow.shard.predicate import Predicate, bind
+from windrow.shard.predicate import Predicate, bind, is_changed
 from windrow.shard.read import Read
 from windrow.shard.report import Written
 from windrow.shard.scan import Scan, TimeRange
@@ -395,7 +396,20 @@ def _key_table(keys: pa.Table | Mapping[str, Sequence[Any]], spec: ShardSpec) ->
     schema = pa.schema([spec.schema.field(name) for name in spec.key])
     if set(keys) != set(spec.key):
         raise SchemaError(f"keys have columns {sorted(keys)}, the shard's key is {list(spec.key)}")
-    try:
-        return pa.table({name: pa.array(keys[name], schema.field(name).type) for name in spec.key})
-    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
-        raise SchemaError(f"keys do not fit the key columns {schema}: {error}") from error
+    columns = {}
+    for name in spec.key:
+        type_ = schema.field(name).type
+        values = list(keys[name])
+        try:
+            columns[name] = pa.array(values, type_)
+        except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+            raise SchemaError(f"keys do not fit column {name!r} ({type_}): {error}") from error
+        if is_nested(type_):
+            continue
+        for given, taken in zip(values, columns[name], strict=True):
+            if given is not None and is_changed(given, taken):
+                raise SchemaError(
+                    f"keys do not fit column {name!r} ({type_}): {given!r} would become "
+                    f"{taken.as_py()!r}"
+                )
+    return pa.table(columns)

@@ -1,0 +1,159 @@
+"""The front door: one object, one state root."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping, Sequence
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from windrow.errors import OptionError, ShardNotFoundError
+from windrow.features.arrange import EVENT_ORDER, EventInputs, key_type
+from windrow.features.backfill import (
+    QUERY_TIME,
+    Arranged,
+    Pass,
+    check_keys,
+    left_schema,
+    passes_of,
+    plan_pass,
+    run_pass,
+    sorted_queries,
+)
+from windrow.features.definitions import Join
+from windrow.features.times import check_time_type, millis_sql
+from windrow.shard.part import new_id
+from windrow.shard.shard import Shard
+from windrow.shard.store import Store
+from windrow.sources.tables import load_table, require_columns, select_columns
+from windrow.spark import arrow_to_spark_schema, local_session, parallelism, quoted
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+class Project:
+    """A state root and the Spark session that works on it (a local one by default)."""
+
+    def __init__(
+        self,
+        root: str | Path,
+        *,
+        spark: SparkSession | None = None,
+        storage_options: Mapping[str, str] | None = None,
+    ) -> None:
+        self._store = Store.at(root, storage_options)
+        self._spark = spark
+
+    @property
+    def spark(self) -> SparkSession:
+        if self._spark is None:
+            self._spark = local_session()
+        return self._spark
+
+    def backfill(
+        self, join: Join, *, start: str | date | None = None, end: str | date | None = None
+    ) -> DataFrame:
+        """The join's queries with their features, as they were at each query's time.
+
+        `start` and `end` are days (UTC), both included; without them all queries are answered.
+        """
+        left = self._queries(join, start, end)
+        result, carried = left, left.columns[:-1]
+        job = new_id()
+        for number, one in enumerate(passes_of(join)):
+            result = self._pass(one, result, carried, f"{self._store.uri}/tmp/{job}-{number}")
+            carried = result.columns
+            result = result.withColumn(QUERY_TIME, self._query_time(join, result))
+        result = result.drop(QUERY_TIME)
+        for name, expression in join.derive.items():
+            result = select_columns(
+                result,
+                (*((c, quoted(c)) for c in result.columns), (name, expression)),
+                None,
+                f"Join {join.name!r}: derive[{name!r}]",
+            )
+        return result
+
+    def _queries(self, join: Join, start: Any, end: Any) -> DataFrame:
+        from pyspark.sql import functions as F  # noqa: N812
+
+        what = f"Join {join.name!r}: left"
+        frame = load_table(self.spark, join.left.table, what)
+        frame = select_columns(frame, join.left.selected, join.left.where, what)
+        require_columns(frame, [join.left.time], f"{what}: time")
+        frame = frame.withColumn(QUERY_TIME, self._query_time(join, frame))
+        low, high = _day(start, "start"), _day(end, "end")
+        time = F.col(QUERY_TIME)
+        if low is not None:
+            frame = frame.where(time.isNull() | (time >= low))
+        if high is not None:
+            frame = frame.where(time.isNull() | (time < high + 86_400_000))
+        return frame
+
+    def _query_time(self, join: Join, frame: DataFrame) -> Any:
+        from pyspark.sql import functions as F  # noqa: N812
+
+        type_ = left_schema(frame.select(quoted(join.left.time)))[0].type
+        check_time_type(type_, f"Join {join.name!r}: time {join.left.time!r}")
+        return F.expr(millis_sql(quoted(join.left.time), type_))
+
+    def _pass(self, one: Pass, left: DataFrame, carried: Sequence[str], uri: str) -> DataFrame:
+        schema = left_schema(left)
+        arranged = []
+        for group in one.groups:
+            bound = EventInputs.bind(group.group, self.spark)
+            check_keys(group, schema, bound.schema)
+            arranged.append(Arranged.make(group, bound, self._arrangement(bound)))
+        types = [key_type(schema.field(name).type) for name in one.left_keys]
+        spark_types = arrow_to_spark_schema(pa.schema([(str(i), t) for i, t in enumerate(types)]))
+        keys = [(name, spark_types[i].dataType) for i, name in enumerate(one.left_keys)]
+        queries = sorted_queries(left, uri, self._store.options_dict, keys)
+        job = plan_pass(arranged, queries, carried, parallelism(self.spark))
+        return run_pass(self.spark, job)
+
+    def _arrangement(self, bound: EventInputs) -> Shard:
+        """The arrangement of a group's events, built if it is not there."""
+        name = f"{bound.group.source.name}-{bound.fingerprint}-{_data_version(bound.frame)}"
+        uri = f"{self._store.uri}/arrangements/{name}"
+        options = self._store.options_dict
+        try:
+            shard = Shard.open(uri, storage_options=options)
+        except ShardNotFoundError:
+            shard = Shard.create(
+                uri, bound.schema, key=bound.key_names, order=EVENT_ORDER, storage_options=options
+            )
+        if shard.upper == 0:
+            shard.append(bound.arranged(), lower=0, upper=1, token="arranged")
+        return shard
+
+
+def _data_version(frame: DataFrame) -> str:
+    """Changes whenever the files behind a DataFrame do; new each time if there are none."""
+    files = sorted(frame.inputFiles())
+    if not files:
+        return new_id()
+    digest = hashlib.sha256()
+    for file in files:
+        store, name = Store.of_file(file)
+        digest.update(file.encode())
+        if store.is_local:
+            found = os.stat(os.path.join(store.uri, name))
+            digest.update(f"{found.st_size} {found.st_mtime_ns}".encode())
+    return digest.hexdigest()[:16]
+
+
+def _day(value: str | date | None, what: str) -> int | None:
+    """The first millisecond of a day, UTC."""
+    if value is None:
+        return None
+    try:
+        day = date.fromisoformat(value) if isinstance(value, str) else value
+        moment = datetime(day.year, day.month, day.day, tzinfo=UTC)
+    except (ValueError, AttributeError) as error:
+        raise OptionError(f"{what} is {value!r}; write a day like '2021-09-30'") from error
+    return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)

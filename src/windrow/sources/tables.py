@@ -1,0 +1,103 @@
+"""Any table as a Spark DataFrame: by name, by path or URI, or as it is."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from windrow.errors import DefinitionError, SchemaError, StorageError, unknown_column
+from windrow.shard.store import Store
+from windrow.spark import is_dataframe, quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import DataFrame, SparkSession
+
+_FORMATS = {".parquet": "parquet", ".csv": "csv", ".json": "json", ".jsonl": "json"}
+
+
+def load_table(
+    spark: SparkSession, table: Any, what: str, options: Mapping[str, str] | None = None
+) -> DataFrame:
+    """The DataFrame of `table`; `what` says in errors whose table it is."""
+    if is_dataframe(table):
+        return table  # type: ignore[no-any-return]
+    if not isinstance(table, str | os.PathLike):
+        raise DefinitionError(
+            f"{what}: table is a {type(table).__name__}; give a table name, a path or a DataFrame"
+        )
+    text = os.fspath(table)
+    try:
+        if _is_path(text):
+            return _load_path(spark, text, what, options)
+        return spark.table(text)
+    except StorageError:
+        raise
+    except Exception as error:  # Spark's analysis errors have no common small message
+        reason = str(error).strip().splitlines()[0]
+        raise StorageError(f"{what}: cannot read table {text!r}: {reason}") from error
+
+
+def _is_path(text: str) -> bool:
+    return "/" in text or os.path.splitext(text)[1].lower() in _FORMATS
+
+
+def _load_path(
+    spark: SparkSession, path: str, what: str, options: Mapping[str, str] | None
+) -> DataFrame:
+    store = Store.at(path, options)
+    if store.exists("_delta_log"):
+        # No connector for Delta is needed to read it: the log names the files.
+        from deltalake import DeltaTable
+
+        files = DeltaTable(store.uri, storage_options=store.options_dict).file_uris()
+        if not files:
+            raise StorageError(f"{what}: the Delta table {path!r} is empty")
+        return spark.read.option("basePath", store.uri).parquet(*files)
+    name = _FORMATS.get(os.path.splitext(path)[1].lower()) or _format_of(store)
+    if name is None:
+        raise StorageError(
+            f"{what}: {path!r} holds no Parquet, Delta, CSV or JSON files; check the path"
+        )
+    reader = spark.read
+    if name == "csv":
+        reader = reader.option("header", "true").option("inferSchema", "true")
+    return reader.format(name).load(path)
+
+
+def _format_of(store: Store) -> str | None:
+    """The format of the files in a folder, from the first name that tells."""
+    for name in store.names():
+        found = _FORMATS.get(os.path.splitext(name)[1].lower())
+        if found is not None:
+            return found
+    return None
+
+
+def select_columns(
+    frame: DataFrame, select: tuple[tuple[str, str], ...], where: str | None, what: str
+) -> DataFrame:
+    """`frame` with only `select` (name, Spark SQL) and the rows that pass `where`."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    try:
+        if where is not None:
+            frame = frame.where(where)
+        if select:
+            frame = frame.select(*(F.expr(text).alias(name) for name, text in select))
+        frame.schema  # noqa: B018  forces Spark to check the expressions
+    except Exception as error:
+        reason = str(error).strip().splitlines()[0]
+        raise SchemaError(f"{what}: {reason}") from error
+    return frame
+
+
+def require_columns(frame: DataFrame, names: list[str], what: str) -> None:
+    for name in names:
+        if name not in frame.columns:
+            raise unknown_column(name, frame.columns, what)
+
+
+def columns(frame: DataFrame, names: list[str]) -> DataFrame:
+    return frame.select(*(quoted(name) for name in names))
