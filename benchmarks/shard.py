@@ -108,11 +108,12 @@ def first_batch(shard: Shard) -> float:
 
 def merge_in_child(folder: str) -> int:
     """Peak memory, in KiB, of a process that merges the whole shard as one reader."""
+    # VmHWM and not ru_maxrss, which a new process takes over from the one that started it.
     code = (
-        "import resource, sys\n"
+        "import re, sys\n"
         "from windrow import Shard\n"
         "rows = sum(b.num_rows for b in Shard.open(sys.argv[1]).snapshot().batches())\n"
-        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)\n"
+        "print(re.search(r'VmHWM:\\s+(\\d+)', open('/proc/self/status').read())[1])\n"
     )
     out = subprocess.run(
         [sys.executable, "-c", code, folder], check=True, capture_output=True, text=True
