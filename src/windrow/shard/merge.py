@@ -108,7 +108,7 @@ def _tables(
     chunk_rows = scan.chunk_rows(len(slice_.runs))
     if merging:
         # Small steps keep the runs of a round abreast of each other.
-        chunk_rows = max(chunk_rows // 8, min(chunk_rows, _STEP_ROWS))
+        chunk_rows = max(chunk_rows // 4, min(chunk_rows, _STEP_ROWS))
     runs = [
         RunReader(scan, slice_, run, merging, counters, chunk_rows).chunks() for run in slice_.runs
     ]

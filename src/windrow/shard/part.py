@@ -33,7 +33,7 @@ from windrow.shard.store import Store
 from windrow.updates import DIFF, TIME, int64_values
 
 UNSORTED, SORTED, CONSOLIDATED = "u", "s", "c"
-ROW_GROUP_ROWS = 65_536
+ROW_GROUP_ROWS = 32_768
 PART_BYTES = 64 << 20
 STATISTICS_COLUMNS = 32  # as Delta does by default
 _LONGEST_STATISTIC = 64

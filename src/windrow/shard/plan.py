@@ -21,7 +21,7 @@ from windrow.shard.part import Part
 from windrow.shard.scan import START, Bound, Scan, Slice
 from windrow.shard.spec import HASH, ShardSpec
 
-SLICE_ROWS = 2_000_000
+SLICE_ROWS = 16_000_000  # a slice is streamed: it is bounded by time, not by memory
 UNSORTED_ROWS = 2_000_000  # unsorted updates that one slice may hold in memory
 
 
