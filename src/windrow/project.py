@@ -25,6 +25,7 @@ from windrow.features.backfill import (
     sorted_queries,
 )
 from windrow.features.definitions import Join
+from windrow.features.results import read_result, store_result
 from windrow.features.times import check_time_type, millis_sql
 from windrow.shard.part import new_id
 from windrow.shard.shard import Shard
@@ -61,22 +62,33 @@ class Project:
         """The join's queries with their features, as they were at each query's time.
 
         `start` and `end` are days (UTC), both included; without them all queries are answered.
+        The result is stored as a Delta table, `results/NAME` beneath the root, in place of that
+        of an earlier backfill, and returned as a DataFrame.
         """
-        left = self._queries(join, start, end)
+        work = Store.at(f"{self._store.uri}/tmp/{new_id()}", self._store.options_dict)
+        try:
+            frame = self._features(join, self._queries(join, start, end), work.uri)
+            schema = left_schema(frame)
+            target = self._result_store(join.name)
+            return read_result(self.spark, target, store_result(frame, target), schema)
+        finally:
+            work.remove()
+
+    def _result_store(self, name: str) -> Store:
+        return Store.at(f"{self._store.uri}/results/{name}", self._store.options_dict)
+
+    def _features(self, join: Join, left: DataFrame, work: str) -> DataFrame:
+        """The queries with their features and derived columns."""
         result, carried = left, left.columns[:-1]
-        job = new_id()
         for number, one in enumerate(passes_of(join)):
-            result = self._pass(one, result, carried, f"{self._store.uri}/tmp/{job}-{number}")
+            result = self._pass(one, result, carried, f"{work}/queries-{number}")
             carried = result.columns
             result = result.withColumn(QUERY_TIME, self._query_time(join, result))
         result = result.drop(QUERY_TIME)
         for name, expression in join.derive.items():
-            result = select_columns(
-                result,
-                (*((c, quoted(c)) for c in result.columns), (name, expression)),
-                None,
-                f"Join {join.name!r}: derive[{name!r}]",
-            )
+            columns = (*((c, quoted(c)) for c in result.columns), (name, expression))
+            what = f"Join {join.name!r}: derive[{name!r}]"
+            result = select_columns(result, columns, None, what)
         return result
 
     def _queries(self, join: Join, start: Any, end: Any) -> DataFrame:

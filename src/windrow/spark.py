@@ -57,10 +57,23 @@ def spark_to_arrow_schema(schema: StructType) -> pa.Schema:
     from pyspark.errors import PySparkTypeError
     from pyspark.sql.pandas.types import to_arrow_schema
 
+    if "variant" in schema.simpleString():
+        _refuse_variant(schema)
     try:
         return to_arrow_schema(schema, timezone="UTC")
     except PySparkTypeError as error:
         raise SchemaError(f"schema {schema.simpleString()}: {error}") from error
+
+
+def _refuse_variant(type_: Any, where: str = "column") -> None:
+    """Arrow would take a variant for the struct that carries it."""
+    if type_.typeName() == "variant":
+        raise SchemaError(f"{where}: type variant is not supported; cast it to a plain type")
+    for child in getattr(type_, "fields", []):
+        _refuse_variant(child.dataType, f"{where} {child.name!r}")
+    for name in ("elementType", "keyType", "valueType"):
+        if hasattr(type_, name):
+            _refuse_variant(getattr(type_, name), where)
 
 
 def quoted(name: str) -> str:

@@ -711,3 +711,12 @@ def test_a_bad_row_in_a_task_arrives_as_it_is(
     with refused(shard, DataError, "exceeds 64 bits"):
         shard.append(huge, lower=10, upper=20, exchange=exchange)
     assert shard.append(frame(), lower=10, upper=20, exchange=exchange)
+
+
+def test_variants_are_refused(tmp_path: Path) -> None:
+    # They would pass for a struct with the variant's own fields, and never be variants again.
+    from pyspark.sql.types import ArrayType, StructField, StructType, VariantType
+
+    schema = StructType([StructField("v", ArrayType(VariantType()))])
+    with pytest.raises(SchemaError, match="column 'v': type variant"):
+        Shard.create(tmp_path / "s", schema, order=by_columns("v"))

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Observation, SparkSession
 
 _SMALLEST_SLICE_ROWS = 50_000
+_LOOKUP_BITS = 12  # keys that share these leading bits of their hash are looked up together
 
 
 @dataclass
@@ -86,7 +87,7 @@ class Read:
     def lookup(self, keys: DataFrame, *, slices: int | None = None) -> DataFrame:
         """The updates of the keys in the DataFrame `keys`, which may be large.
 
-        The keys are brought together by prefix; each task looks up its share of them.
+        Keys whose hashes lie close together go to one task, which looks up its share of them.
         """
         spec = self.scan.spec
         if not spec.key:
@@ -101,7 +102,8 @@ class Read:
         given = pa.schema([field for field in found if field.name in spec.key])
         check_schema(given, key_schema, "keys to look up")
         names = [quoted(name) for name in spec.key]
-        spread = keys.select(*names).distinct().repartition(count, F.xxhash64(*names))
+        near = F.shiftright(F.xxhash64(*names), 64 - _LOOKUP_BITS)
+        spread = keys.select(*names).distinct().repartition(count, near)
         unnamed = spread.toDF(*(f"c{i}" for i in range(len(names))))  # dots fail in mapInArrow
         return unnamed.mapInArrow(
             _lookup_task(self.scan, self.parts, self.level), arrow_to_spark_schema(self.schema)

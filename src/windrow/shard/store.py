@@ -102,6 +102,12 @@ class Store:
                 path, target, source_filesystem=origin_system, destination_filesystem=system
             )
 
+    def remove(self) -> None:
+        """Delete everything beneath the root."""
+        system, root = _file_system(self)
+        if system.get_file_info(root).type == pafs.FileType.Directory:
+            system.delete_dir(root)
+
     def delete(self, names: list[str]) -> None:
         system, root = _file_system(self)
         for name in names:
