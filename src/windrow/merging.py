@@ -145,8 +145,18 @@ def _sort_ties(words: Any, order: Any, keys: Any) -> None:
         start = end
 
 
+@njit(cache=True, nogil=True)
+def _is_sorted(words: Any) -> Any:
+    i = 1
+    while i < words.shape[1] and not _less(words, i, i - 1):
+        i += 1
+    return i >= words.shape[1]
+
+
 def sort_words(words: np.ndarray) -> np.ndarray:
     """The permutation that sorts `words`."""
+    if _is_sorted(words):
+        return np.arange(words.shape[1])
     order = np.argsort(words[0])
     _sort_ties(words, order, words[0][order])
     return order

@@ -7,7 +7,7 @@ ranges only move forward.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -42,6 +42,16 @@ class Ranges:
 
     def __len__(self) -> int:
         return int(self.start.size)
+
+    @staticmethod
+    def of(several: Sequence[Ranges]) -> Ranges:
+        """The ranges of several windows, one after another."""
+        if len(several) == 1:
+            return several[0]
+        return Ranges(
+            np.concatenate([one.start for one in several]),
+            np.concatenate([one.end for one in several]),
+        )
 
     @property
     def empty(self) -> np.ndarray:

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from windrow.algebra.aggregation import Aggregation
 from windrow.algebra.evaluate import Column, Ranges, enumerate_lists, evaluate, list_offsets
-from windrow.algebra.windows import DAY, floor_to
+from windrow.algebra.windows import DAY, Window, floor_to
 from windrow.features.definitions import GroupBy
 from windrow.features.timeline import Timelines, search
 from windrow.merging import sort_words
@@ -81,15 +81,23 @@ def group_features(group: GroupBy, events: Events, queries: QueryTimes) -> list[
     )
     back = np.empty(times.size, np.int64)
     back[timelines.query_order] = np.arange(times.size)
-    results = []
-    ranges: dict[object, Ranges] = {}
+    ranges: dict[Window, Ranges] = {}
+    elements: dict[object, Elements] = {}
+    results: list[pa.Array] = []
     for aggregation in group.aggregations:
-        elements = Elements.make(aggregation, events, timelines)
-        for feature in aggregation.features():
-            if feature.window not in ranges:
-                ranges[feature.window] = timelines.ranges(feature.window)
-            found = elements.evaluate(aggregation, ranges[feature.window], timelines)
-            results.append(found.take(pa.array(back)))
+        inputs = (aggregation.column, aggregation.bucket, aggregation.condition)
+        if inputs not in elements:
+            elements[inputs] = Elements.make(aggregation, events, timelines)
+        windows = [feature.window for feature in aggregation.features()]
+        for window in windows:
+            if window not in ranges:
+                ranges[window] = timelines.ranges(window)
+        # All windows at once: what an aggregate builds over the values is built once.
+        found = elements[inputs].evaluate(
+            aggregation, Ranges.of([ranges[window] for window in windows]), timelines
+        )
+        for number in range(len(windows)):
+            results.append(found.take(pa.array(back + number * times.size)))
     return results
 
 
@@ -110,15 +118,16 @@ class Elements:
     """The values that an aggregation takes in, in the order of events, without NULLs.
 
     An event has none (its value is null, or its condition does not hold), one, or, of a list or
-    map, many. `events` is the event position of each; `buckets` are one array per level of
-    bucketing (the `by` column, the keys of a map), outermost first.
+    map, many. `events` is the event position of each; `below` counts the elements before each
+    event (None if every event has one); `buckets` are one array per level of bucketing (the `by`
+    column, the keys of a map), outermost first.
     """
 
     values: pa.Array
     events: np.ndarray
     moments: np.ndarray
     keys: np.ndarray
-    count: int  # of events
+    below: np.ndarray | None
     buckets: Sequence[pa.Array]
 
     @staticmethod
@@ -151,16 +160,20 @@ class Elements:
                 buckets = [b.take(pa.array(at)) for b in buckets]
         else:
             buckets = [b.take(pa.array(at)) for b in buckets]
-        return Elements(
-            values, at, timelines.moments[at], timelines.keys[at], timelines.times.size, buckets
-        )
+        below = None
+        if at.size != timelines.times.size or not keep.all():
+            below = np.concatenate([[0], np.cumsum(np.bincount(at, minlength=keep.size))])
+        return Elements(values, at, timelines.moments[at], timelines.keys[at], below, buckets)
 
     def evaluate(self, aggregation: Aggregation, ranges: Ranges, timelines: Timelines) -> pa.Array:
         """The result for each query, given its range of events."""
         if self.buckets:
-            return self._by_bucket(aggregation, ranges, timelines.query_keys, list(self.buckets))
-        below = np.searchsorted(self.events, np.arange(self.count + 1))
-        within = Ranges(below[ranges.start], below[ranges.end])
+            windows = len(ranges) // max(timelines.query_keys.size, 1)
+            keys = np.tile(timelines.query_keys, windows)
+            return self._by_bucket(aggregation, ranges, keys, list(self.buckets))
+        within = ranges
+        if self.below is not None:
+            within = Ranges(self.below[ranges.start], self.below[ranges.end])
         return evaluate(aggregation, Column(self.values, self.moments), within)
 
     def _by_bucket(
