@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from windrow.errors import OptionError, ShardNotFoundError
+from windrow.errors import OptionError, SchemaError, ShardNotFoundError
 from windrow.features.arrange import EVENT_ORDER, EventInputs, key_type
 from windrow.features.backfill import (
     QUERY_TIME,
@@ -98,6 +98,12 @@ class Project:
         frame = load_table(self.spark, join.left.table, what)
         frame = select_columns(frame, join.left.selected, join.left.where, what)
         require_columns(frame, [join.left.time], f"{what}: time")
+        for name in frame.columns:
+            if name.startswith("__"):
+                raise SchemaError(
+                    f"{what}: column {name!r}: names that start with two underscores belong to "
+                    "Windrow; rename it in select"
+                )
         frame = frame.withColumn(QUERY_TIME, self._query_time(join, frame))
         low, high = _day(start, "start"), _day(end, "end")
         time = F.col(QUERY_TIME)

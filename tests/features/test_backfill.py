@@ -204,6 +204,22 @@ def test_an_empty_side_is_no_error(spark: Any, data: Any, tmp_path: Path, empty:
         assert {(r.g_n_count, r.g_n_sum) for r in rows} == {(0, None)}
 
 
+def test_left_columns_keep_their_names_whatever_they_are(
+    spark: Any, data: Any, tmp_path: Path
+) -> None:
+    _, queries, views, checkouts = data
+    source = wr.EventSource("views", table=views, time="ts")
+    one = wr.GroupBy("g", source, ["item"], [agg.count("n")])
+    select = {"item": "item", "k0": "label", "kind": "label", "v0": "1", "a.b": "2", "ts": "ts"}
+    left = wr.Queries(checkouts, time="ts", select=select)
+    frame = wr.Project(tmp_path / "state", spark=spark).backfill(wr.Join("j", left, [one]))
+    assert frame.columns == [*select, "g_n_count"]
+    assert sorted(r.k0 for r in frame.collect()) == sorted(q["label"] for q in queries)
+    left = wr.Queries(checkouts, time="ts", select={"__x": "label", "ts": "ts"})
+    with pytest.raises(SchemaError, match="two underscores"):
+        wr.Project(tmp_path / "state", spark=spark).backfill(wr.Join("j", left, [one]))
+
+
 def test_bad_definitions_say_what_is_wrong(spark: Any, data: Any, tmp_path: Path) -> None:
     _, _, views, checkouts = data
     project = wr.Project(tmp_path / "state", spark=spark)

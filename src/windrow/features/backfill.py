@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 QUERY_TIME = "__query_time"
+_KEY = "__key_"
 SLICE_ROWS = 1_000_000  # events and queries that a task holds
 
 
@@ -80,10 +81,9 @@ class Arranged:
     def events(self, slice_: Slice) -> Events:
         table = read_rows(self.scan, slice_)
         names = self.scan.spec.schema.names
-        keys = [name for name in names if name.startswith("k")]
         values = [name for name in names if name.startswith("v")]
         return Events(
-            table.select(keys),
+            table.select(list(self.scan.spec.key)),
             int64_values(table, EVENT_TIME),
             table.select(values).rename_columns(list(self.inputs)),
             {text: condition_mask(table, f"w{i}") for i, text in enumerate(self.conditions)},
@@ -126,7 +126,8 @@ class SliceJob:
     def compute(self, number: int) -> pa.Table:
         """The queries of one slice with their features."""
         table = read_rows(self.queries, self.query_slices[number])
-        keys = table.select([n for n in table.column_names if n.startswith("k")])
+        keys = table.select(list(self.queries.spec.key))
+        keys = keys.rename_columns([f"k{i}" for i in range(keys.num_columns)])
         times = single_chunk(table.column(QUERY_TIME))
         queries = QueryTimes(
             keys,
@@ -199,13 +200,15 @@ def sorted_queries(
     """
     from pyspark.sql import functions as F  # noqa: N812
 
-    keyed = [F.col(quoted(name)).cast(type_).alias(f"k{i}") for i, (name, type_) in enumerate(keys)]
+    keyed = [
+        F.col(quoted(name)).cast(type_).alias(f"{_KEY}{i}") for i, (name, type_) in enumerate(keys)
+    ]
     carried = [F.col(quoted(name)) for name in frame.columns if name != QUERY_TIME]
     frame = frame.select(*carried, *keyed, QUERY_TIME)
     shard = Shard.create(
         uri,
         frame.schema,
-        key=[f"k{i}" for i in range(len(keys))],
+        key=[f"{_KEY}{i}" for i in range(len(keys))],
         order=by_hash(QUERY_TIME),
         storage_options=options,
     )
