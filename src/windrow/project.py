@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
+import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
+from operator import or_
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from windrow.algebra.windows import DAY
 from windrow.errors import OptionError, SchemaError, ShardNotFoundError
 from windrow.features.arrange import EVENT_ORDER, EventInputs, key_type
 from windrow.features.backfill import (
@@ -37,6 +42,22 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
+@dataclass(frozen=True)
+class BackfillSummary:
+    """What a backfill did.
+
+    `queries` are the rows of the result. Those with a null key (of any group) or a null time are
+    among them, with the features of an empty window. `quarantined` are events without a time,
+    of arrangements that were built by this backfill.
+    """
+
+    queries: int
+    null_keys: int
+    null_times: int
+    quarantined: int
+    seconds: float
+
+
 class Project:
     """A state root and the Spark session that works on it (a local one by default)."""
 
@@ -49,6 +70,8 @@ class Project:
     ) -> None:
         self._store = Store.at(root, storage_options)
         self._spark = spark
+        self._quarantined = 0
+        self.summary: BackfillSummary | None = None  # of the last backfill
 
     @property
     def spark(self) -> SparkSession:
@@ -63,16 +86,39 @@ class Project:
 
         `start` and `end` are days (UTC), both included; without them all queries are answered.
         The result is stored as a Delta table, `results/NAME` beneath the root, in place of that
-        of an earlier backfill, and returned as a DataFrame.
+        of an earlier backfill, and returned as a DataFrame. `summary` says what was done.
         """
+        from pyspark.sql import Observation
+        from pyspark.sql import functions as F  # noqa: N812
+
+        started = time.perf_counter()
+        self._quarantined = 0
         work = Store.at(f"{self._store.uri}/tmp/{new_id()}", self._store.options_dict)
+        left = self._queries(join, start, end)
+        keys = dict.fromkeys(name for group in join.groups for name in group.left_keys)
+        require_columns(left, list(keys), f"Join {join.name!r}: keys")
+        null_key = functools.reduce(or_, (F.col(quoted(name)).isNull() for name in keys))
+        counts = Observation()
+        left = left.observe(
+            counts,
+            F.count_if(null_key).alias("null_keys"),
+            F.count_if(F.col(QUERY_TIME).isNull()).alias("null_times"),
+        )
         try:
-            frame = self._features(join, self._queries(join, start, end), work.uri)
+            frame = self._features(join, left, work.uri)
             schema = left_schema(frame)
             target = self._result_store(join.name)
-            return read_result(self.spark, target, store_result(frame, target), schema)
+            parts = store_result(frame, target)
         finally:
             work.remove()
+        self.summary = BackfillSummary(
+            queries=sum(part.rows for part in parts),
+            null_keys=int(counts.get["null_keys"]),
+            null_times=int(counts.get["null_times"]),
+            quarantined=self._quarantined,
+            seconds=time.perf_counter() - started,
+        )
+        return read_result(self.spark, target, parts, schema)
 
     def _result_store(self, name: str) -> Store:
         return Store.at(f"{self._store.uri}/results/{name}", self._store.options_dict)
@@ -106,11 +152,11 @@ class Project:
                 )
         frame = frame.withColumn(QUERY_TIME, self._query_time(join, frame))
         low, high = _day(start, "start"), _day(end, "end")
-        time = F.col(QUERY_TIME)
+        moment = F.col(QUERY_TIME)
         if low is not None:
-            frame = frame.where(time.isNull() | (time >= low))
+            frame = frame.where(moment.isNull() | (moment >= low))
         if high is not None:
-            frame = frame.where(time.isNull() | (time < high + 86_400_000))
+            frame = frame.where(moment.isNull() | (moment < high + DAY))
         return frame
 
     def _query_time(self, join: Join, frame: DataFrame) -> Any:
@@ -146,8 +192,21 @@ class Project:
                 uri, bound.schema, key=bound.key_names, order=EVENT_ORDER, storage_options=options
             )
         if shard.upper == 0:
+            self._quarantine(bound, name)
             shard.append(bound.arranged(), lower=0, upper=1, token="arranged")
         return shard
+
+    def _quarantine(self, bound: EventInputs, name: str) -> None:
+        """Keep the events that have no time where someone can look at them."""
+        from pyspark.sql import functions as F  # noqa: N812
+
+        rows = bound.without_time()
+        if rows.isEmpty():
+            return
+        reason = F.lit(f"{bound.group.source.time} is null").alias("reason")
+        store = Store.at(f"{self._store.uri}/quarantine/{name}", self._store.options_dict)
+        parts = store_result(rows.select("*", reason), store)
+        self._quarantined += sum(part.rows for part in parts)
 
 
 def _data_version(frame: DataFrame) -> str:

@@ -9,8 +9,10 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable
 
 import windrow as wr
 from feature_oracle import feature, same
@@ -204,6 +206,31 @@ def test_an_empty_side_is_no_error(spark: Any, data: Any, tmp_path: Path, empty:
         assert {(r.g_n_count, r.g_n_sum) for r in rows} == {(0, None)}
 
 
+def test_events_without_a_time_are_quarantined(spark: Any, data: Any, tmp_path: Path) -> None:
+    _, queries, views, checkouts = data
+    select = {"item": "item", "n": "n", "ts": "CASE WHEN n = 3 THEN NULL ELSE ts END"}
+    source = wr.EventSource("views", table=views, time="ts", select=select)
+    one = wr.GroupBy("g", source, ["item"], [agg.max("n"), agg.count("n").where("n = 3")])
+    project = wr.Project(tmp_path / "state", spark=spark)
+    join = wr.Join("j", wr.Queries(checkouts, time="ts"), [one])
+    rows = project.backfill(join).collect()
+    assert {r.g_n_count for r in rows} == {0}
+    summary = project.summary
+    assert summary is not None
+    lost = pq.read_table(views).filter(pc.field("n") == 3).num_rows
+    assert (summary.queries, summary.quarantined) == (len(queries), lost)
+    assert summary.null_times == sum(q["time"] is None for q in queries)
+    assert summary.null_keys == 0
+    (folder,) = (tmp_path / "state" / "quarantine").iterdir()
+    kept = DeltaTable(str(folder)).to_pyarrow_table()
+    assert kept.num_rows == lost
+    assert set(kept.column("reason").to_pylist()) == {"ts is null"}
+    # The arrangement is there: nothing is quarantined again.
+    project.backfill(join)
+    assert project.summary is not None
+    assert project.summary.quarantined == 0
+
+
 def test_left_columns_keep_their_names_whatever_they_are(
     spark: Any, data: Any, tmp_path: Path
 ) -> None:
@@ -233,7 +260,7 @@ def test_bad_definitions_say_what_is_wrong(spark: Any, data: Any, tmp_path: Path
         run(wr.GroupBy("g", source, ["item"], [agg.sum("prise")]))
     with pytest.raises(DefinitionError, match="sum takes numbers, not string"):
         run(wr.GroupBy("g", source, ["user"], [agg.sum("item")]).on(user="buyer"))  # type: ignore[arg-type]
-    with pytest.raises(DefinitionError, match="left column 'user', which is not there"):
+    with pytest.raises(SchemaError, match="Join 'j': keys: there is no column 'user'"):
         run(wr.GroupBy("g", source, ["user"], [agg.sum("n")]))
     with pytest.raises(DefinitionError, match="cast one of them"):
         run(wr.GroupBy("g", source, ["user"], [agg.sum("n")]).on(user="item"))  # type: ignore[arg-type]
