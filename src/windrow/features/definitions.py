@@ -58,8 +58,8 @@ class EventSource:
     """A log of events: rows that are only ever added, each with a time of its own.
 
     `table` is a Spark table or view, a path or URI, or a DataFrame. `time` is a TIMESTAMP, a DATE
-    (its midnight) or a BIGINT of milliseconds. `partition` names a date column by which the
-    table is laid out; only partitions that a backfill can need are read.
+    (its midnight) or a BIGINT of milliseconds. `partition` names the date column by which the
+    table is laid out.
     """
 
     name: str
