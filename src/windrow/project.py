@@ -97,7 +97,8 @@ class Project:
         left = self._queries(join, start, end)
         keys = dict.fromkeys(name for group in join.groups for name in group.left_keys)
         require_columns(left, list(keys), f"Join {join.name!r}: keys")
-        null_key = functools.reduce(or_, (F.col(quoted(name)).isNull() for name in keys))
+        nulls = (F.col(quoted(name)).isNull() for name in keys)
+        null_key = functools.reduce(or_, nulls, F.lit(False))
         counts = Observation()
         left = left.observe(
             counts,

@@ -231,6 +231,19 @@ def test_events_without_a_time_are_quarantined(spark: Any, data: Any, tmp_path: 
     assert project.summary.quarantined == 0
 
 
+def test_groups_for_online_use_alone_are_not_backfilled(
+    spark: Any, data: Any, tmp_path: Path
+) -> None:
+    _, queries, views, checkouts = data
+    source = wr.EventSource("views", table=views, time="ts")
+    one = wr.GroupBy("g", source, ["item"], [agg.count("n")], offline=False)
+    project = wr.Project(tmp_path / "state", spark=spark)
+    frame = project.backfill(wr.Join("j", wr.Queries(checkouts, time="ts"), [one]))
+    assert frame.columns == ["buyer", "item", "label", "ts"]
+    assert frame.count() == len(queries)
+    assert not (tmp_path / "state" / "arrangements").exists()
+
+
 def test_left_columns_keep_their_names_whatever_they_are(
     spark: Any, data: Any, tmp_path: Path
 ) -> None:
