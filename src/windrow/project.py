@@ -35,7 +35,7 @@ from windrow.features.times import check_time_type, millis_sql
 from windrow.shard.part import new_id
 from windrow.shard.shard import Shard
 from windrow.shard.store import Store
-from windrow.sources.tables import load_table, require_columns, select_columns
+from windrow.sources.tables import is_path, load_table, require_columns, select_columns
 from windrow.spark import arrow_to_spark_schema, local_session, parallelism, quoted
 
 if TYPE_CHECKING:
@@ -95,9 +95,8 @@ class Project:
         self._quarantined = 0
         work = Store.at(f"{self._store.uri}/tmp/{new_id()}", self._store.options_dict)
         left = self._queries(join, start, end)
-        keys = dict.fromkeys(name for group in join.groups for name in group.left_keys)
-        require_columns(left, list(keys), f"Join {join.name!r}: keys")
-        nulls = (F.col(quoted(name)).isNull() for name in keys)
+        keys = {name for group in join.groups for name in group.left_keys} & set(left.columns)
+        nulls = (F.col(quoted(name)).isNull() for name in sorted(keys))
         null_key = functools.reduce(or_, nulls, F.lit(False))
         counts = Observation()
         left = left.observe(
@@ -128,7 +127,7 @@ class Project:
         """The queries with their features and derived columns."""
         result, carried = left, left.columns[:-1]
         for number, one in enumerate(passes_of(join)):
-            result = self._pass(one, result, carried, f"{work}/queries-{number}")
+            result = self._pass(one, result, carried, f"{work}/{number}")
             carried = result.columns
             result = result.withColumn(QUERY_TIME, self._query_time(join, result))
         result = result.drop(QUERY_TIME)
@@ -167,24 +166,33 @@ class Project:
         check_time_type(type_, f"Join {join.name!r}: time {join.left.time!r}")
         return F.expr(millis_sql(quoted(join.left.time), type_))
 
-    def _pass(self, one: Pass, left: DataFrame, carried: Sequence[str], uri: str) -> DataFrame:
+    def _pass(self, one: Pass, left: DataFrame, carried: Sequence[str], work: str) -> DataFrame:
         schema = left_schema(left)
         arranged = []
         for group in one.groups:
             bound = EventInputs.bind(group.group, self.spark)
             check_keys(group, schema, bound.schema)
-            arranged.append(Arranged.make(group, bound, self._arrangement(bound)))
+            arranged.append(Arranged.make(group, bound, self._arrangement(bound, work)))
         types = [key_type(schema.field(name).type) for name in one.left_keys]
         spark_types = arrow_to_spark_schema(pa.schema([(str(i), t) for i, t in enumerate(types)]))
         keys = [(name, spark_types[i].dataType) for i, name in enumerate(one.left_keys)]
-        queries = sorted_queries(left, uri, self._store.options_dict, keys)
+        queries = sorted_queries(left, f"{work}-queries", self._store.options_dict, keys)
         job = plan_pass(arranged, queries, carried, parallelism(self.spark))
         return run_pass(self.spark, job)
 
-    def _arrangement(self, bound: EventInputs) -> Shard:
-        """The arrangement of a group's events, built if it is not there."""
-        name = f"{bound.group.source.name}-{bound.fingerprint}-{_data_version(bound.frame)}"
-        uri = f"{self._store.uri}/arrangements/{name}"
+    def _arrangement(self, bound: EventInputs, work: str) -> Shard:
+        """The arrangement of a group's events, built if it is not there.
+
+        It can be kept only if a change of its source would be noticed: if the source is files.
+        What a view, a table name or a DataFrame stands for may be another thing next time.
+        """
+        name = f"{bound.group.source.name}-{bound.fingerprint}"
+        version = self._data_version(bound)
+        if version is None:
+            uri = f"{work}-{bound.group.name}"
+        else:
+            name = f"{name}-{version}"
+            uri = f"{self._store.uri}/arrangements/{name}"
         options = self._store.options_dict
         try:
             shard = Shard.open(uri, storage_options=options)
@@ -197,6 +205,17 @@ class Project:
             shard.append(bound.arranged(), lower=0, upper=1, token="arranged")
         return shard
 
+    def _data_version(self, bound: EventInputs) -> str | None:
+        """Changes whenever the files of a source do; None if the source is not files."""
+        table = bound.group.source.table
+        if not isinstance(table, str | os.PathLike) or not is_path(os.fspath(table)):
+            return None
+        digest = hashlib.sha256()
+        for file in sorted(bound.frame.inputFiles()):
+            store, name = Store.of_file(file, self._store.options_dict)
+            digest.update(f"{file} {store.stamp(name)}\n".encode())
+        return digest.hexdigest()[:16]
+
     def _quarantine(self, bound: EventInputs, name: str) -> None:
         """Keep the events that have no time where someone can look at them."""
         from pyspark.sql import functions as F  # noqa: N812
@@ -208,21 +227,6 @@ class Project:
         store = Store.at(f"{self._store.uri}/quarantine/{name}", self._store.options_dict)
         parts = store_result(rows.select("*", reason), store)
         self._quarantined += sum(part.rows for part in parts)
-
-
-def _data_version(frame: DataFrame) -> str:
-    """Changes whenever the files behind a DataFrame do; new each time if there are none."""
-    files = sorted(frame.inputFiles())
-    if not files:
-        return new_id()
-    digest = hashlib.sha256()
-    for file in files:
-        store, name = Store.of_file(file)
-        digest.update(file.encode())
-        if store.is_local:
-            found = os.stat(os.path.join(store.uri, name))
-            digest.update(f"{found.st_size} {found.st_mtime_ns}".encode())
-    return digest.hexdigest()[:16]
 
 
 def _day(value: str | date | None, what: str) -> int | None:

@@ -190,6 +190,23 @@ def test_events_are_arranged_once(spark: Any, data: Any, tmp_path: Path) -> None
     assert max(r.g_n_count for r in rows) <= 10
 
 
+def test_a_view_or_dataframe_that_changed_is_not_mistaken_for_the_old_one(
+    spark: Any, data: Any, tmp_path: Path
+) -> None:
+    # Same name, same files, another filter.
+    _, _, views, checkouts = data
+    project = wr.Project(tmp_path / "state", spark=spark)
+    left = wr.Queries(checkouts, time="ts")
+    for value in (1, 2):
+        frame = spark.read.parquet(views).where(f"n = {value}")
+        frame.createOrReplaceTempView("some_views")
+        for table in (frame, "some_views"):
+            one = wr.GroupBy("g", wr.EventSource("v", table, time="ts"), ["item"], [agg.max("n")])
+            rows = project.backfill(wr.Join("j", left, [one])).collect()
+            assert {r.g_n_max for r in rows} == {value, None}
+    assert not any((tmp_path / "state" / "tmp").iterdir())
+
+
 @pytest.mark.parametrize("empty", ["events", "queries"])
 def test_an_empty_side_is_no_error(spark: Any, data: Any, tmp_path: Path, empty: str) -> None:
     _, queries, views, checkouts = data
@@ -273,7 +290,7 @@ def test_bad_definitions_say_what_is_wrong(spark: Any, data: Any, tmp_path: Path
         run(wr.GroupBy("g", source, ["item"], [agg.sum("prise")]))
     with pytest.raises(DefinitionError, match="sum takes numbers, not string"):
         run(wr.GroupBy("g", source, ["user"], [agg.sum("item")]).on(user="buyer"))  # type: ignore[arg-type]
-    with pytest.raises(SchemaError, match="Join 'j': keys: there is no column 'user'"):
+    with pytest.raises(DefinitionError, match="left column 'user', which is not there"):
         run(wr.GroupBy("g", source, ["user"], [agg.sum("n")]))
     with pytest.raises(DefinitionError, match="cast one of them"):
         run(wr.GroupBy("g", source, ["user"], [agg.sum("n")]).on(user="item"))  # type: ignore[arg-type]

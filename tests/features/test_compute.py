@@ -176,3 +176,20 @@ def test_features_equal_the_plain_loops(name: str, column: str, data: st.DataObj
 def overflows(values: list[Any]) -> bool:
     flat = [v for x in values for v in (x.values() if isinstance(x, dict) else [x])]
     return any(isinstance(v, int) and not -(2**63) <= v < 2**63 for v in flat)
+
+
+@settings(max_examples=60)
+@given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=6_000), st.floats(0, 1))
+def test_approx_percentile_is_within_the_sketch_error(values: list[float], at: float) -> None:
+    one = agg.approx_percentile("float", [at])
+    group = GroupBy("g", EventSource("s", table="t", time="time"), ["k", "o"], [one])
+    rows = [{"k": 1, "o": 0.0, "time": i, "float": v, "bucket": None} for i, v in enumerate(values)]
+    query = {"k": 1, "o": 0.0, "time": len(values)}
+    (found,) = group_features(group, *tables(rows, [query], "float"))
+    (got,) = found.to_pylist()[0]
+    assert got in values
+    below = sum(v < got for v in values) / len(values)
+    upto = sum(v <= got for v in values) / len(values)
+    # Exact up to 200 values; beyond, three times the rank error of the sketch (k = 200).
+    error = (0.0 if len(values) <= 200 else 0.05) + 1 / len(values)
+    assert below - error <= at <= upto + error

@@ -73,6 +73,12 @@ class Store:
         system, root = _file_system(self)
         return int(system.get_file_info(f"{root}/{name}").size)
 
+    def stamp(self, name: str) -> str:
+        """Changes whenever the file is written anew: its size and its time."""
+        system, root = _file_system(self)
+        found = system.get_file_info(f"{root}/{name}")
+        return f"{found.size} {found.mtime_ns}"
+
     def exists(self, name: str) -> bool:
         system, root = _file_system(self)
         found = system.get_file_info(f"{root}/{name}").type != pafs.FileType.NotFound

@@ -29,7 +29,7 @@ def load_table(
         )
     text = os.fspath(table)
     try:
-        if _is_path(text):
+        if is_path(text):
             return _load_path(spark, text, what, options)
         return spark.table(text)
     except StorageError:
@@ -39,7 +39,8 @@ def load_table(
         raise StorageError(f"{what}: cannot read table {text!r}: {reason}") from error
 
 
-def _is_path(text: str) -> bool:
+def is_path(text: str) -> bool:
+    """Whether the name of a table is that of files, and not of a table in Spark's catalogue."""
     return "/" in text or os.path.splitext(text)[1].lower() in _FORMATS
 
 
