@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections import Counter
 from decimal import Decimal
 from fractions import Fraction
@@ -103,6 +104,14 @@ def moments(name: str, values: list[float]) -> float | None:
     exact = [Fraction(v) for v in values]
     mean = sum(exact) / n
     m2, m3, m4 = (sum((v - mean) ** p for v in exact) for p in (2, 3, 4))
+    if max(m2, m4) > sys.float_info.max:
+        # Beyond what DOUBLE holds: Spark's own arithmetic gives infinity, and NaN for quotients.
+        if name in ("skewness", "kurtosis"):
+            return math.nan
+        if name.endswith("_samp") and n < 2:
+            return None
+        if m2 / n > sys.float_info.max:
+            return math.inf
     match name:
         case "var_pop":
             return float(m2 / n)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from windrow.errors import SchemaError
+from windrow.errors import DataError, SchemaError, StorageError, WindrowError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -87,3 +87,17 @@ def is_dataframe(value: Any) -> bool:
         cls.__name__ == "DataFrame" and cls.__module__.startswith("pyspark.sql")
         for cls in type(value).__mro__
     )
+
+
+def known_error(error: Exception) -> WindrowError | None:
+    """What Spark says of an unreadable file or bad data, as an error of ours; None for the rest."""
+    text = str(error)
+    first = next((line.strip() for line in text.splitlines() if line.strip()), "")
+    if "FAILED_READ_FILE" in text:
+        at = text.index("[FAILED_READ_FILE")
+        line = text[at:].splitlines()[0].strip()
+        return StorageError(f"{line} Replace the file, or take it out of the folder")
+    state = getattr(error, "getSqlState", lambda: None)()
+    if state is not None and str(state).startswith("22"):  # SQL's class of data exceptions
+        return DataError(first)
+    return None

@@ -7,6 +7,7 @@ ranges only move forward.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -69,12 +70,36 @@ class Column:
     values: pa.Array
     moments: np.ndarray
 
+    @functools.cached_property
+    def words(self) -> np.ndarray:
+        """int64 words in the order of the values."""
+        return exact(self.values)
+
+    @functools.cached_property
+    def prefix(self) -> tuple[np.ndarray, np.ndarray]:
+        """Prefix sums of integers, in 128 bits."""
+        low, high = prefix_128(_as_int64(self.values))
+        return low, high
+
+    def float_sums(self, ranges: Ranges) -> np.ndarray:
+        """Sums over ranges; several aggregates of one window ask for the same."""
+        if self._sums and self._sums[-1][0] is ranges:
+            return self._sums[-1][1]
+        sums = range_sums(_as_float64(self.values), ranges.start, ranges.end)
+        self._sums[:] = [(ranges, sums)]
+        return sums
+
+    @functools.cached_property
+    def _sums(self) -> list[tuple[Ranges, np.ndarray]]:
+        return []
+
+    @functools.cached_property
     def in_order(self) -> Column:
         """Values of one moment sorted, so that ties have one answer."""
         tied = self.moments[1:] == self.moments[:-1]
         if not tied.any():
             return self
-        order = sort_words(np.vstack([self.moments, exact(self.values)]))
+        order = sort_words(np.vstack([self.moments, self.words]))
         return Column(self.values.take(pa.array(order)), self.moments)
 
 
@@ -112,9 +137,8 @@ def _sum(aggregation: Aggregation, column: Column, ranges: Ranges) -> pa.Array:
     if t.is_decimal(type_):
         return _decimal_sum(aggregation, column, ranges)
     if t.is_floating(type_):
-        sums = range_sums(_as_float64(column.values), ranges.start, ranges.end)
-        return _null_where(sums, ranges.empty, pa.float64())
-    low, high = prefix_128(_as_int64(column.values))
+        return _null_where(column.float_sums(ranges), ranges.empty, pa.float64())
+    low, high = column.prefix
     sums, overflow = range_sums_64(low, high, ranges.start, ranges.end)
     _check_overflow(aggregation, overflow, "BIGINT")
     return _null_where(sums, ranges.empty, pa.int64())
@@ -140,10 +164,10 @@ def _decimal_sum(aggregation: Aggregation, column: Column, ranges: Ranges) -> pa
 def _avg(aggregation: Aggregation, column: Column, ranges: Ranges) -> pa.Array:
     counts = np.maximum(ranges.end - ranges.start, 1)
     if t.is_integer(column.values.type):
-        low, high = prefix_128(_as_int64(column.values))
+        low, high = column.prefix
         sums = range_sums_float(low, high, ranges.start, ranges.end)
     else:
-        sums = range_sums(_as_float64(column.values), ranges.start, ranges.end)
+        sums = column.float_sums(ranges)
     return _null_where(sums / counts, ranges.empty, pa.float64())
 
 
@@ -179,13 +203,13 @@ def _bool(aggregation: Aggregation, column: Column, ranges: Ranges) -> pa.Array:
 
 def _extreme(aggregation: Aggregation, column: Column, ranges: Ranges) -> pa.Array:
     largest = aggregation.operation.name == "max"
-    at = range_best(exact(column.values), ranges.start, ranges.end, largest=largest)
+    at = range_best(column.words, ranges.start, ranges.end, largest=largest)
     return column.values.take(pa.array(at, mask=at < 0))
 
 
 def _edge(aggregation: Aggregation, column: Column, ranges: Ranges) -> pa.Array:
     at = ranges.start if aggregation.operation.name == "first" else ranges.end - 1
-    return column.in_order().values.take(pa.array(at, mask=ranges.empty))
+    return column.in_order.values.take(pa.array(at, mask=ranges.empty))
 
 
 def _edge_k(aggregation: Aggregation, column: Column, ranges: Ranges) -> pa.Array:
@@ -196,7 +220,7 @@ def _edge_k(aggregation: Aggregation, column: Column, ranges: Ranges) -> pa.Arra
         at = ranges.start[owner] + within
     else:
         at = ranges.end[owner] - 1 - within
-    return _lists(column.in_order().values, at, lengths)
+    return _lists(column.in_order.values, at, lengths)
 
 
 def enumerate_lists(lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -220,14 +244,14 @@ def _lists(values: pa.Array, at: np.ndarray, lengths: np.ndarray) -> pa.Array:
 def _collect(aggregation: Aggregation, column: Column, ranges: Ranges) -> pa.Array:
     lengths = ranges.end - ranges.start
     owner, within = enumerate_lists(lengths)
-    ordered = column if t.is_nested(column.values.type) else column.in_order()
+    ordered = column if t.is_nested(column.values.type) else column.in_order
     return _lists(ordered.values, ranges.start[owner] + within, lengths)
 
 
 def _top(aggregation: Aggregation, column: Column, ranges: Ranges) -> pa.Array:
     assert aggregation.k is not None
     name = aggregation.operation.name
-    words = exact(column.values)
+    words = column.words
     if name == "bottom_k":
         words = -1 - words  # reverses the order of int64 without overflow
     at, lengths = range_top(

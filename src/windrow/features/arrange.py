@@ -19,11 +19,13 @@ import pyarrow.compute as pc
 from windrow.errors import SchemaError
 from windrow.features.compute import feature_type
 from windrow.features.definitions import GroupBy
-from windrow.features.times import check_time_type, millis_sql
 from windrow.rows.types import canonical_schema, single_chunk
 from windrow.shard.spec import by_hash
-from windrow.sources.tables import load_table, require_columns, select_columns
-from windrow.spark import arrow_to_spark_schema, quoted, spark_to_arrow_schema
+from windrow.sources.bound import BoundTable, bind_table
+from windrow.sources.files import FileRows, Moments, Taken
+from windrow.sources.tables import require_columns
+from windrow.sources.times import check_time_type, millis_sql
+from windrow.spark import arrow_to_spark_schema, parallelism, quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -43,25 +45,37 @@ def key_type(type_: pa.DataType) -> pa.DataType:
 class EventInputs:
     """What a group reads of its source, once bound to the source's columns.
 
-    `schema` is that of the arrangement: keys, `__time`, inputs, conditions.
+    `schema` is that of the arrangement: keys, `__time`, inputs, conditions. `rows` are read by
+    tasks; without them Spark's reader is used. `reason` says why the one or the other.
     """
 
     group: GroupBy
-    frame: DataFrame
+    table: BoundTable
     schema: pa.Schema
     inputs: tuple[str, ...]
     conditions: tuple[str, ...]
+    rows: FileRows | None
+    reason: str
 
     @staticmethod
-    def bind(group: GroupBy, spark: SparkSession) -> EventInputs:
+    def bind(
+        group: GroupBy, spark: SparkSession, options: dict[str, str] | None = None
+    ) -> EventInputs:
         """Check the group against its table's columns and types."""
         source = group.source
         what = f"EventSource {source.name!r}"
-        frame = load_table(spark, source.table, what)
-        frame = select_columns(frame, source.selected, source.where, what)
+        table = bind_table(
+            spark,
+            source.table,
+            what,
+            select=source.selected,
+            where=source.where,
+            partitions=source.partitions,
+            options=options,
+        )
+        frame, found = table.frame, table.schema
         require_columns(frame, [source.time], f"{what}: time")
         require_columns(frame, list(group.keys), f"GroupBy {group.name!r}: keys")
-        found = spark_to_arrow_schema(frame.schema)
         check_time_type(found.field(source.time).type, f"{what}: time {source.time!r}")
         inputs = _input_columns(group)
         for name in inputs:
@@ -82,7 +96,15 @@ class EventInputs:
                 *(pa.field(f"w{i}", pa.bool_()) for i in range(len(conditions))),
             ]
         )
-        return EventInputs(group, frame, schema, inputs, conditions)
+        rows, reason = None, "where of an aggregation is SQL"
+        if not conditions:
+            columns = (*group.keys, source.time, *inputs)
+            taken = [
+                Taken(f.name, name, f.type, as_millis=f.name == EVENT_TIME)
+                for f, name in zip(schema, columns, strict=True)
+            ]
+            rows, reason = table.rows(taken, Moments(EVENT_TIME), parallelism(spark))
+        return EventInputs(group, table, schema, inputs, conditions, rows, reason)
 
     @property
     def key_names(self) -> list[str]:
@@ -92,8 +114,7 @@ class EventInputs:
     def fingerprint(self) -> str:
         """Names the arrangement by what it contains."""
         source = self.group.source
-        table = source.table if isinstance(source.table, str) else source.name
-        parts = [str(table), source.time, source.selected, source.where, self.inputs]
+        parts = [self.table.text, source.time, source.selected, source.where, self.inputs]
         parts += [tuple(self.group.keys), self.conditions, str(self.schema)]
         return hashlib.sha256(json.dumps(parts, default=str).encode()).hexdigest()[:16]
 
@@ -103,16 +124,18 @@ class EventInputs:
 
         source = self.group.source
         types = arrow_to_spark_schema(self.schema)
-        found = spark_to_arrow_schema(self.frame.select(quoted(source.time)).schema)
+        frame, found = self.table.frame, self.table.schema
         columns = [
             F.col(quoted(name)).cast(types[f"k{i}"].dataType).alias(f"k{i}")
             for i, name in enumerate(self.group.keys)
         ]
-        columns.append(F.expr(millis_sql(quoted(source.time), found[0].type)).alias(EVENT_TIME))
+        columns.append(
+            F.expr(millis_sql(quoted(source.time), found.field(source.time).type)).alias(EVENT_TIME)
+        )
         columns += [F.col(quoted(name)).alias(f"v{i}") for i, name in enumerate(self.inputs)]
         try:
             columns += [F.expr(text).alias(f"w{i}") for i, text in enumerate(self.conditions)]
-            frame = self.frame.where(F.col(quoted(source.time)).isNotNull()).select(*columns)
+            frame = frame.where(F.col(quoted(source.time)).isNotNull()).select(*columns)
             frame.schema  # noqa: B018  forces Spark to check the conditions
         except Exception as error:
             reason = str(error).strip().splitlines()[0]
@@ -123,7 +146,7 @@ class EventInputs:
         """The source's rows that have no time, for the quarantine."""
         from pyspark.sql import functions as F  # noqa: N812
 
-        return self.frame.where(F.col(quoted(self.group.source.time)).isNull())
+        return self.table.frame.where(F.col(quoted(self.group.source.time)).isNull())
 
 
 def _input_columns(group: GroupBy) -> tuple[str, ...]:

@@ -14,9 +14,8 @@ carrying the features they have.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -25,22 +24,22 @@ from windrow.errors import DefinitionError
 from windrow.features.arrange import EVENT_TIME, EventInputs, condition_mask, key_type
 from windrow.features.compute import Events, QueryTimes, feature_type, group_features
 from windrow.features.definitions import Join, JoinedGroup
-from windrow.rows.ordering import HIGHEST
-from windrow.rows.types import canonical_schema, single_chunk
+from windrow.features.queries import KEY, QUERY_TIME
+from windrow.features.results import write_file
+from windrow.merging import merge_segments
+from windrow.rows.ordering import HIGHEST, exact
+from windrow.rows.types import single_chunk
 from windrow.shard.part import Part
 from windrow.shard.plan import even_cuts, slices_between
+from windrow.shard.report import Written, peak_memory
 from windrow.shard.scan import Counters, RunReader, Scan, Slice, TimeRange
 from windrow.shard.shard import Shard
-from windrow.shard.spec import by_hash
-from windrow.spark import arrow_to_spark_schema, quoted, spark_to_arrow_schema
+from windrow.shard.spec import PREFIX, by_hash
+from windrow.shard.store import Store
 from windrow.updates import DIFF, int64_values
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-QUERY_TIME = "__query_time"
-_KEY = "__key_"
 SLICE_ROWS = 1_000_000  # events and queries that a task holds
+CHUNK_ROWS = 65_536
 
 
 @dataclass(frozen=True)
@@ -79,14 +78,14 @@ class Arranged:
         return Arranged(group, scan, tuple(read.parts), bound.inputs, bound.conditions)
 
     def events(self, slice_: Slice) -> Events:
-        table = read_rows(self.scan, slice_)
-        names = self.scan.spec.schema.names
-        values = [name for name in names if name.startswith("v")]
+        table = read_sorted(self.scan, slice_)
+        values = [name for name in self.scan.spec.schema.names if name.startswith("v")]
         return Events(
             table.select(list(self.scan.spec.key)),
             int64_values(table, EVENT_TIME),
             table.select(values).rename_columns(list(self.inputs)),
             {text: condition_mask(table, f"w{i}") for i, text in enumerate(self.conditions)},
+            int64_values(table, PREFIX),
         )
 
 
@@ -95,21 +94,34 @@ def row_scan(scan: Scan) -> Scan:
     return Scan(scan.store, scan.spec, TimeRange(None, HIGHEST, 0), scan.columns)
 
 
-def read_rows(scan: Scan, slice_: Slice) -> pa.Table:
-    """All rows of a slice, each as often as it is there, in no particular order."""
+def read_sorted(scan: Scan, slice_: Slice) -> pa.Table:
+    """All rows of a slice, each as often as it is there, with `_prefix`.
+
+    They are in order of the prefix and the first order column: runs are merged, not sorted anew.
+    """
     counters = Counters()
-    tables = [
-        chunk.table.select([*scan.columns, DIFF])
-        for run in slice_.runs
-        for chunk in RunReader(scan, slice_, run, False, counters, 65_536).chunks()
-    ]
-    schema = pa.schema([*scan.spec.schema, pa.field(DIFF, pa.int64())])
-    table = pa.concat_tables(tables) if tables else schema.empty_table()
-    table = table.combine_chunks()
+    names = [*scan.columns, DIFF, PREFIX]
+    tables: list[pa.Table] = []
+    lengths: list[int] = []
+    for run in slice_.runs:
+        reader = RunReader(scan, slice_, run, False, counters, CHUNK_ROWS)
+        found = [chunk.table.select(names) for chunk in reader.chunks()]
+        tables += found
+        lengths.append(sum(table.num_rows for table in found))
+    if not tables:
+        own = [pa.field(DIFF, pa.int64()), pa.field(PREFIX, pa.int64())]
+        return pa.schema([*scan.spec.schema, *own]).empty_table().drop_columns([DIFF])
+    table = pa.concat_tables(tables).combine_chunks()
     diffs = int64_values(table, DIFF)
+    order: np.ndarray | None = None
+    if sum(length > 0 for length in lengths) > 1:
+        moments = exact(single_chunk(table.column(scan.spec.order.columns[0])))
+        order = merge_segments(np.vstack([int64_values(table, PREFIX), moments]), lengths)
     if diffs.size and diffs.max() > 1:
-        table = table.take(pa.array(np.repeat(np.arange(diffs.size), diffs)))
-    return table.drop_columns([DIFF]).combine_chunks()
+        order = np.arange(diffs.size) if order is None else order
+        order = np.repeat(order, diffs[order])
+    table = table.drop_columns([DIFF])
+    return table if order is None else table.take(pa.array(order))
 
 
 @dataclass(frozen=True)
@@ -121,11 +133,23 @@ class SliceJob:
     queries: Scan
     query_slices: tuple[Slice, ...]
     carried: tuple[str, ...]  # columns of the queries that go into the result
+    counted: tuple[str, ...] | None  # left keys whose NULLs are counted, in the last pass
     output: pa.Schema
 
-    def compute(self, number: int) -> pa.Table:
-        """The queries of one slice with their features."""
-        table = read_rows(self.queries, self.query_slices[number])
+    @property
+    def slices(self) -> int:
+        return len(self.query_slices)
+
+    @property
+    def rows(self) -> int:
+        """Events and queries that are merged."""
+        several = [self.query_slices, *self.event_slices]
+        parts = {part for slices in several for one in slices for part in one.parts}
+        return sum(part.rows for part in parts)
+
+    def compute(self, number: int) -> tuple[pa.Table, dict[str, int]]:
+        """The queries of one slice with their features, and what was counted."""
+        table = read_sorted(self.queries, self.query_slices[number])
         keys = table.select(list(self.queries.spec.key))
         keys = keys.rename_columns([f"k{i}" for i in range(keys.num_columns)])
         times = single_chunk(table.column(QUERY_TIME))
@@ -133,19 +157,42 @@ class SliceJob:
             keys,
             times.fill_null(0).to_numpy(zero_copy_only=False),
             times.is_valid().to_numpy(zero_copy_only=False),
+            int64_values(table, PREFIX),
         )
+        counters = {"queries": table.num_rows}
+        if self.counted is not None:
+            counters["null_times"] = times.null_count
+            counters["null_keys"] = _null_keys(table, self.counted)
         columns = [single_chunk(table.column(name)) for name in self.carried]
         if table.num_rows:
             for arranged, slices in zip(self.arranged, self.event_slices, strict=True):
                 events = arranged.events(slices[number])
+                counters["events"] = counters.get("events", 0) + events.times.size
                 columns += group_features(arranged.group.group, events, queries)
         else:
             columns += [pa.nulls(0, f.type) for f in list(self.output)[len(columns) :]]
-        return pa.table(columns, schema=self.output)
+        return pa.table(columns, schema=self.output), counters
+
+    def write(self, number: int, store: Store) -> Written:
+        """Compute one slice and store it as a file."""
+        table, counters = self.compute(number)
+        parts = [write_file(store, table)] if table.num_rows else []
+        return Written(parts, 0, {**counters, "peak_memory": peak_memory()})
+
+
+def _null_keys(table: pa.Table, names: Sequence[str]) -> int:
+    null = np.zeros(table.num_rows, np.bool_)
+    for name in names:
+        null |= single_chunk(table.column(name)).is_null().to_numpy(zero_copy_only=False)
+    return int(null.sum())
 
 
 def plan_pass(
-    arranged: Sequence[Arranged], queries: Shard, carried: Sequence[str], tasks: int
+    arranged: Sequence[Arranged],
+    queries: Shard,
+    carried: Sequence[str],
+    counted: tuple[str, ...] | None,
+    tasks: int,
 ) -> SliceJob:
     """Cut both sides of a pass at the same prefixes, evenly by rows."""
     read = queries.snapshot(consolidate="none")
@@ -171,49 +218,20 @@ def plan_pass(
         scan,
         tuple(slices_between(read.parts, cuts)),
         tuple(carried),
+        counted,
         pa.schema(output),
     )
 
 
-def run_pass(spark: SparkSession, job: SliceJob) -> DataFrame:
-    """The result of a pass; one task per slice."""
-    count = len(job.query_slices)
-    names = job.output.names
-    plain = pa.schema([pa.field(f"c{i}", f.type) for i, f in enumerate(job.output)])
-
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                table = job.compute(number).rename_columns(plain.names)
-                yield from table.to_batches(max_chunksize=65_536)
-
-    frame = spark.range(0, count, 1, count).mapInArrow(run, arrow_to_spark_schema(plain))
-    return frame.toDF(*names)
-
-
-def sorted_queries(
-    frame: DataFrame, uri: str, options: dict[str, str] | None, keys: Sequence[tuple[str, Any]]
-) -> Shard:
-    """A shard of the queries by key and time. `keys` are (left column, Spark type) pairs.
-
-    `frame` has the column `__query_time`; all others are carried.
-    """
-    from pyspark.sql import functions as F  # noqa: N812
-
-    keyed = [
-        F.col(quoted(name)).cast(type_).alias(f"{_KEY}{i}") for i, (name, type_) in enumerate(keys)
-    ]
-    carried = [F.col(quoted(name)) for name in frame.columns if name != QUERY_TIME]
-    frame = frame.select(*carried, *keyed, QUERY_TIME)
-    shard = Shard.create(
+def sorted_queries(uri: str, schema: pa.Schema, options: dict[str, str] | None) -> Shard:
+    """An empty shard for queries by key and time, with the columns of `sorted_schema`."""
+    return Shard.create(
         uri,
-        frame.schema,
-        key=[f"{_KEY}{i}" for i in range(len(keys))],
+        schema,
+        key=[name for name in schema.names if name.startswith(KEY)],
         order=by_hash(QUERY_TIME),
         storage_options=options,
     )
-    shard.append(frame, lower=0, upper=1)
-    return shard
 
 
 def check_keys(group: JoinedGroup, left: pa.Schema, events: pa.Schema) -> None:
@@ -230,7 +248,3 @@ def check_keys(group: JoinedGroup, left: pa.Schema, events: pa.Schema) -> None:
                 f"GroupBy {group.group.name!r}: key {key!r} is {wanted}, the left column {name!r} "
                 f"is {left.field(name).type}; cast one of them in select"
             )
-
-
-def left_schema(frame: DataFrame) -> pa.Schema:
-    return canonical_schema(spark_to_arrow_schema(frame.schema))

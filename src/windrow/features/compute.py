@@ -5,6 +5,7 @@ This is what a Spark task runs over its slice, and what a unit test runs over a 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -15,7 +16,7 @@ from windrow.algebra.aggregation import Aggregation
 from windrow.algebra.evaluate import Column, Ranges, enumerate_lists, evaluate, list_offsets
 from windrow.algebra.windows import DAY, Window, floor_to
 from windrow.features.definitions import GroupBy
-from windrow.features.timeline import Timelines, search
+from windrow.features.timeline import Lane, Timelines, search
 from windrow.merging import sort_words
 from windrow.rows.ordering import exact
 from windrow.rows.types import canonical_values, list_parts, single_chunk
@@ -25,7 +26,7 @@ t = pa.types
 
 @dataclass(frozen=True)
 class Events:
-    """Events of a slice, in any order.
+    """Events of a slice, in any order; or, with the `hashes` of their keys, by hash and time.
 
     `inputs` holds every column that an aggregation reads; `conditions` maps an aggregation's SQL
     condition to where it holds.
@@ -35,18 +36,21 @@ class Events:
     times: np.ndarray
     inputs: pa.Table
     conditions: Mapping[str, np.ndarray]
+    hashes: np.ndarray | None = None
 
 
 @dataclass(frozen=True)
 class QueryTimes:
-    """Queries of a slice, in any order: keys with the group's column names, and their times.
+    """Queries of a slice: keys with the group's column names, and their times.
 
-    Where `valid` is false the time is null, and so are all features but counts.
+    They are in any order, or, with the `hashes` of their keys, sorted by hash and time. Where
+    `valid` is false the time is null, and so are all features but counts.
     """
 
     keys: pa.Table
     times: np.ndarray
     valid: np.ndarray
+    hashes: np.ndarray | None = None
 
 
 def input_type(column: pa.DataType) -> pa.DataType:
@@ -72,33 +76,45 @@ def group_features(group: GroupBy, events: Events, queries: QueryTimes) -> list[
     times = np.where(queries.valid, queries.times, 0)
     if group.accuracy == "snapshot":
         times = floor_to(times, DAY)
-    timelines = Timelines.make(
-        canonical_table(events.keys),
-        events.times,
-        canonical_table(queries.keys),
-        times,
-        dead=~queries.valid | _has_null(queries.keys),
-    )
-    back = np.empty(times.size, np.int64)
-    back[timelines.query_order] = np.arange(times.size)
+    timelines = _timelines(events, queries, times)
+    back = None
+    if timelines.query_order is not None:
+        back = np.empty(times.size, np.int64)
+        back[timelines.query_order] = np.arange(times.size)
     ranges: dict[Window, Ranges] = {}
+    together: dict[tuple[Window, ...], Ranges] = {}
     elements: dict[object, Elements] = {}
     results: list[pa.Array] = []
     for aggregation in group.aggregations:
         inputs = (aggregation.column, aggregation.bucket, aggregation.condition)
         if inputs not in elements:
             elements[inputs] = Elements.make(aggregation, events, timelines)
-        windows = [feature.window for feature in aggregation.features()]
+        windows = tuple(feature.window for feature in aggregation.features())
         for window in windows:
             if window not in ranges:
                 ranges[window] = timelines.ranges(window)
         # All windows at once: what an aggregate builds over the values is built once.
-        found = elements[inputs].evaluate(
-            aggregation, Ranges.of([ranges[window] for window in windows]), timelines
-        )
+        if windows not in together:
+            together[windows] = Ranges.of([ranges[window] for window in windows])
+        found = elements[inputs].evaluate(aggregation, together[windows], timelines)
         for number in range(len(windows)):
-            results.append(found.take(pa.array(back + number * times.size)))
+            one = found.slice(number * times.size, times.size)
+            results.append(one if back is None else one.take(pa.array(back)))
     return results
+
+
+def _timelines(events: Events, queries: QueryTimes, times: np.ndarray) -> Timelines:
+    event_keys, query_keys = canonical_table(events.keys), canonical_table(queries.keys)
+    dead = ~queries.valid | _has_null(queries.keys)
+    if events.hashes is not None and queries.hashes is not None:
+        found = Timelines.of_sorted(
+            Lane(event_keys, events.hashes, events.times),
+            Lane(query_keys, queries.hashes, times),
+            dead,
+        )
+        if found is not None:
+            return found
+    return Timelines.make(event_keys, events.times, query_keys, times, dead=dead)
 
 
 def canonical_table(table: pa.Table) -> pa.Table:
@@ -132,19 +148,27 @@ class Elements:
 
     @staticmethod
     def make(aggregation: Aggregation, events: Events, timelines: Timelines) -> Elements:
-        order = pa.array(timelines.order)
-        values = single_chunk(events.inputs.column(aggregation.column)).take(order)
+        order = timelines.order
+
+        def in_order(name: str) -> pa.Array:
+            column = single_chunk(events.inputs.column(name))
+            return column if order is None else column.take(pa.array(order))
+
+        values = in_order(aggregation.column)
         keep = values.is_valid().to_numpy(zero_copy_only=False)
         if aggregation.condition is not None:
-            keep &= events.conditions[aggregation.condition][timelines.order]
+            holds = events.conditions[aggregation.condition]
+            keep = keep & (holds if order is None else holds[order])
         buckets: list[pa.Array] = []
         if aggregation.bucket is not None:
-            bucket = single_chunk(events.inputs.column(aggregation.bucket)).take(order)
-            keep &= bucket.is_valid().to_numpy(zero_copy_only=False)
+            bucket = in_order(aggregation.bucket)
+            keep = keep & bucket.is_valid().to_numpy(zero_copy_only=False)
             buckets.append(canonical_values(bucket))
-        at = np.flatnonzero(keep)
-        values = canonical_values(values if keep.all() else values.take(pa.array(at)))
-        if t.is_list(values.type) or t.is_map(values.type):
+        whole = bool(keep.all())
+        at = np.arange(keep.size) if whole else np.flatnonzero(keep)
+        values = canonical_values(values if whole else values.take(pa.array(at)))
+        several = t.is_list(values.type) or t.is_map(values.type)
+        if several:
             offsets, inner = list_parts(values)
             rows = np.repeat(at, np.diff(offsets))
             if t.is_map(values.type):
@@ -160,9 +184,9 @@ class Elements:
                 buckets = [b.take(pa.array(at)) for b in buckets]
         else:
             buckets = [b.take(pa.array(at)) for b in buckets]
-        below = None
-        if at.size != timelines.times.size or not keep.all():
-            below = np.concatenate([[0], np.cumsum(np.bincount(at, minlength=keep.size))])
+        if whole and not several and not buckets:
+            return Elements(values, at, timelines.moments, timelines.keys, None, buckets)
+        below = np.concatenate([[0], np.cumsum(np.bincount(at, minlength=keep.size))])
         return Elements(values, at, timelines.moments[at], timelines.keys[at], below, buckets)
 
     def evaluate(self, aggregation: Aggregation, ranges: Ranges, timelines: Timelines) -> pa.Array:
@@ -171,10 +195,25 @@ class Elements:
             windows = len(ranges) // max(timelines.query_keys.size, 1)
             keys = np.tile(timelines.query_keys, windows)
             return self._by_bucket(aggregation, ranges, keys, list(self.buckets))
-        within = ranges
-        if self.below is not None:
+        return evaluate(aggregation, self._column, self._within(ranges))
+
+    @functools.cached_property
+    def _column(self) -> Column:
+        return Column(self.values, self.moments)
+
+    def _within(self, ranges: Ranges) -> Ranges:
+        """Ranges of events as ranges of elements; the same object for the same ranges."""
+        if self.below is None:
+            return ranges
+        known = self._known_ranges.get(id(ranges))
+        if known is None or known[0] is not ranges:
             within = Ranges(self.below[ranges.start], self.below[ranges.end])
-        return evaluate(aggregation, Column(self.values, self.moments), within)
+            known = self._known_ranges[id(ranges)] = (ranges, within)
+        return known[1]
+
+    @functools.cached_property
+    def _known_ranges(self) -> dict[int, tuple[Ranges, Ranges]]:
+        return {}
 
     def _by_bucket(
         self,

@@ -13,6 +13,7 @@ from typing import Any
 
 from windrow.algebra.aggregation import Aggregation, Feature
 from windrow.errors import DefinitionError
+from windrow.sources.partitions import PartitionRange
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 ACCURACIES = ("temporal", "snapshot")
@@ -59,7 +60,8 @@ class EventSource:
 
     `table` is a Spark table or view, a path or URI, or a DataFrame. `time` is a TIMESTAMP, a DATE
     (its midnight) or a BIGINT of milliseconds. `partition` names the date column by which the
-    table is laid out.
+    table is laid out; with `start_partition` and `end_partition` (days, both included) only those
+    days are read, and all of them have to be there unless `missing_partitions` is "ignore".
     """
 
     name: str
@@ -68,15 +70,21 @@ class EventSource:
     partition: str | None = None
     select: Mapping[str, str] | Sequence[str] | None = None
     where: str | None = None
+    start_partition: str | None = None
+    end_partition: str | None = None
+    missing_partitions: str = "error"
 
     def __post_init__(self) -> None:
         check_name(self.name, "EventSource.name")
         _check_table(self.table, f"EventSource {self.name!r}")
         _check_column(self.time, f"EventSource {self.name!r}: time")
-        if self.partition is not None:
-            _check_column(self.partition, f"EventSource {self.name!r}: partition")
+        _check_partitions(self, f"EventSource {self.name!r}")
         _select(self.select, f"EventSource {self.name!r}: select")
         _check_condition(self.where, f"EventSource {self.name!r}: where")
+
+    @property
+    def partitions(self) -> PartitionRange | None:
+        return _partitions(self)
 
     @property
     def selected(self) -> tuple[tuple[str, str], ...]:
@@ -92,18 +100,43 @@ class Queries:
     select: Mapping[str, str] | Sequence[str] | None = None
     where: str | None = None
     partition: str | None = None
+    start_partition: str | None = None
+    end_partition: str | None = None
+    missing_partitions: str = "error"
 
     def __post_init__(self) -> None:
         _check_table(self.table, "Queries")
         _check_column(self.time, "Queries: time")
-        if self.partition is not None:
-            _check_column(self.partition, "Queries: partition")
+        _check_partitions(self, "Queries")
         _select(self.select, "Queries: select")
         _check_condition(self.where, "Queries: where")
 
     @property
+    def partitions(self) -> PartitionRange | None:
+        return _partitions(self)
+
+    @property
     def selected(self) -> tuple[tuple[str, str], ...]:
         return _select(self.select, "Queries: select")
+
+
+def _partitions(source: EventSource | Queries) -> PartitionRange | None:
+    if source.partition is None:
+        return None
+    return PartitionRange(
+        source.partition, source.start_partition, source.end_partition, source.missing_partitions
+    )
+
+
+def _check_partitions(source: EventSource | Queries, what: str) -> None:
+    if source.partition is not None:
+        _check_column(source.partition, f"{what}: partition")
+    elif source.start_partition is not None or source.end_partition is not None:
+        raise DefinitionError(f"{what}: a range of partitions needs partition=, their column")
+    try:
+        _partitions(source)
+    except DefinitionError as error:
+        raise DefinitionError(f"{what}: {error}") from None
 
 
 def _check_table(table: Any, what: str) -> None:
@@ -244,6 +277,10 @@ class Join:
         _check_unique([*names, *self.derive], f"{what}: column", "give a group another prefix")
 
     @property
+    def all_groups(self) -> tuple[JoinedGroup, ...]:
+        return tuple(g for g in self.features if isinstance(g, JoinedGroup))
+
+    @property
     def groups(self) -> tuple[JoinedGroup, ...]:
         """The groups that are computed offline."""
-        return tuple(g for g in self.features if isinstance(g, JoinedGroup) and g.group.offline)
+        return tuple(g for g in self.all_groups if g.group.offline)

@@ -19,36 +19,45 @@ from deltalake.transaction import AddAction, create_table_with_add_actions
 from windrow.errors import StorageError
 from windrow.rows.types import canonical_schema
 from windrow.shard.part import WrittenPart, new_id
-from windrow.shard.report import Written, run_writers
+from windrow.shard.report import Written, peak_memory, run_writers
 from windrow.shard.store import Store
 from windrow.spark import arrow_to_spark_schema, spark_to_arrow_schema
+
+_GROUP_ROWS = 131_072
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-def store_result(frame: DataFrame, store: Store) -> list[WrittenPart]:
-    """Write the rows of `frame` and make them the table at `store`."""
+def write_file(store: Store, table: pa.Table) -> WrittenPart:
+    """Write `table` as a Parquet file that no log names yet."""
+    name = f"{new_id()}.parquet"
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink, compression="lz4", use_dictionary=False, row_group_size=_GROUP_ROWS)
+    data = sink.getvalue()
+    with store.open_output(name) as out:
+        out.write(data)
+    statistics = json.dumps({"numRecords": table.num_rows})
+    return WrittenPart(name, table.num_rows, data.size, statistics)
+
+
+def write_frame(frame: DataFrame, store: Store) -> Written:
+    """Write the rows of `frame`, a file per task, that no log names yet."""
     schema = canonical_schema(spark_to_arrow_schema(frame.schema))
     plain = frame.toDF(*(f"c{i}" for i in range(len(schema))))  # mapInArrow takes no dots in names
 
     def write(batches: Iterator[pa.RecordBatch]) -> Written:
-        name = f"{new_id()}.parquet"
-        rows = 0
-        sink = pa.BufferOutputStream()
-        with pq.ParquetWriter(sink, schema, compression="lz4", use_dictionary=False) as writer:
-            for batch in batches:
-                table = pa.Table.from_batches([batch]).rename_columns(schema.names).cast(schema)
-                writer.write_table(table)
-                rows += batch.num_rows
-        if not rows:
+        held = [batch for batch in batches if batch.num_rows]
+        if not held:
             return Written([])
-        data = sink.getvalue()
-        with store.open_output(name) as out:
-            out.write(data)
-        return Written([WrittenPart(name, rows, data.size, json.dumps({"numRecords": rows}))])
+        table = pa.Table.from_batches(held).rename_columns(schema.names).cast(schema)
+        return Written([write_file(store, table)], 0, {"peak_memory": peak_memory()})
 
-    parts = run_writers(plain, store, write).parts
+    return run_writers(plain, store, write)
+
+
+def commit_result(store: Store, schema: pa.Schema, parts: list[WrittenPart]) -> None:
+    """Make the files the table at `store`, in place of what was there."""
     now = int(time.time() * 1000)
     try:
         create_table_with_add_actions(
@@ -61,7 +70,6 @@ def store_result(frame: DataFrame, store: Store) -> list[WrittenPart]:
     except Exception as error:
         store.delete([part.path for part in parts])
         raise StorageError(f"{store.uri}: the result could not be stored: {error}") from error
-    return parts
 
 
 def read_result(

@@ -16,6 +16,7 @@ from numba import njit
 from windrow.algebra.evaluate import Ranges
 from windrow.algebra.windows import Window
 from windrow.merging import group_ids, sort_words
+from windrow.rows.equality import equal_pairs
 from windrow.rows.hashing import hash_keys
 from windrow.rows.types import single_chunk
 
@@ -43,19 +44,28 @@ def search(values: Any, first: Any, last: Any, bounds: Any) -> Any:
 
 
 @dataclass(frozen=True)
+class Lane:
+    """Rows in the order of (hash of the key, time)."""
+
+    keys: pa.Table
+    hashes: np.ndarray
+    times: np.ndarray
+
+
+@dataclass(frozen=True)
 class Timelines:
     """Sorted events beside sorted queries; keys are numbers that the two share.
 
-    `order` sorts the events given by (key, time), `query_order` the queries; the other arrays are
-    in sorted order. `moments` numbers the distinct (key, time) of events. `first` and `last`
-    delimit, for each query, the positions of its key's events.
+    `order` sorts the events given by (key, time), `query_order` the queries (None: they are
+    sorted already); the other arrays are in sorted order. `moments` numbers the distinct (key,
+    time) of events. `first` and `last` delimit, for each query, the positions of its key's events.
     """
 
-    order: np.ndarray
+    order: np.ndarray | None
     keys: np.ndarray
     times: np.ndarray
     moments: np.ndarray
-    query_order: np.ndarray
+    query_order: np.ndarray | None
     query_keys: np.ndarray
     queries: np.ndarray
     first: np.ndarray
@@ -93,6 +103,41 @@ class Timelines:
             queries=queries[query_order],
             first=first,
             last=np.where(dead[query_order], first, last),
+        )
+
+    @staticmethod
+    def of_sorted(events: Lane, queries: Lane, dead: np.ndarray) -> Timelines | None:
+        """Timelines of rows that are sorted by the hash of their key; the hash numbers the keys.
+
+        None if two keys share a hash: then the rows have to be sorted by key.
+        """
+        hashes, times = events.hashes, events.times
+        same = hashes[1:] == hashes[:-1]
+        tied = np.flatnonzero(same)
+        columns = [single_chunk(column) for column in events.keys.columns]
+        if not equal_pairs(columns, tied, tied + 1).all():
+            return None
+        first = np.searchsorted(hashes, queries.hashes, "left")
+        last = np.searchsorted(hashes, queries.hashes, "right")
+        last = np.where(dead, first, last)
+        met = np.flatnonzero(first < last)
+        leaders = [column.take(pa.array(first[met])) for column in columns]
+        asking = [single_chunk(column).take(pa.array(met)) for column in queries.keys.columns]
+        pairs = [pa.concat_arrays([a, b]) for a, b in zip(leaders, asking, strict=True)]
+        at = np.arange(met.size)
+        if not equal_pairs(pairs, at, at + met.size).all():
+            return None
+        changed = ~same | (times[1:] != times[:-1])
+        return Timelines(
+            order=None,
+            keys=hashes,
+            times=times,
+            moments=np.concatenate([[0], np.cumsum(changed)])[: times.size],
+            query_order=None,
+            query_keys=queries.hashes,
+            queries=queries.times,
+            first=first,
+            last=last,
         )
 
     def ranges(self, window: Window) -> Ranges:

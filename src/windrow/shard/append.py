@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
@@ -25,7 +25,7 @@ from windrow.shard.part import (
     new_id,
     stored_table,
 )
-from windrow.shard.report import Written, run_writers
+from windrow.shard.report import Written, peak_memory, run_numbered, run_writers
 from windrow.shard.scan import order_words
 from windrow.shard.spec import ShardSpec
 from windrow.shard.store import Store
@@ -33,7 +33,7 @@ from windrow.spark import quoted, spark_to_arrow_schema
 from windrow.updates import DIFF, TIME, as_updates, int64_values, replace_column, update_schema
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 GATHER_ROWS = 2_000_000
 GATHER_BYTES = 512 << 20
@@ -174,6 +174,27 @@ def write_dataframe(frame: DataFrame, writer: BatchWriter, exchange: int | None)
         return writer.write(named, context.partitionId() if context is not None else 0)
 
     return run_writers(frame, writer.store, write)
+
+
+class TaskRows(Protocol):
+    """Rows that tasks read by themselves, without Spark's readers. Picklable."""
+
+    @property
+    def tasks(self) -> int: ...
+
+    def batches(self, task: int) -> Iterator[pa.RecordBatch]:
+        """The rows of one task, with the columns of the shard they are for."""
+        ...
+
+
+def write_tasks(spark: SparkSession, rows: TaskRows, writer: BatchWriter) -> Written:
+    """Write rows that tasks read by themselves; each task writes runs of its own."""
+
+    def write(task: int) -> Written:
+        written = writer.write(rows.batches(task), task)
+        return replace(written, counters={"peak_memory": peak_memory()})
+
+    return run_numbered(spark, rows.tasks, writer.store, write)
 
 
 def _exchange(frame: DataFrame, spec: ShardSpec, tasks: int) -> DataFrame:

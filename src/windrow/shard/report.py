@@ -6,8 +6,9 @@ instead of a task's stack trace.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -16,10 +17,10 @@ from windrow import errors
 from windrow.errors import WindrowError
 from windrow.shard.part import WrittenPart
 from windrow.shard.store import Store
-from windrow.spark import arrow_to_spark_schema
+from windrow.spark import arrow_to_spark_schema, known_error
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 _SCHEMA = pa.schema(
     [
@@ -28,6 +29,7 @@ _SCHEMA = pa.schema(
         ("bytes", pa.int64()),
         ("statistics", pa.string()),
         ("fingerprint", pa.string()),
+        ("counters", pa.string()),
         ("error", pa.string()),
         ("message", pa.string()),
     ]
@@ -36,10 +38,39 @@ _SCHEMA = pa.schema(
 
 @dataclass(frozen=True)
 class Written:
-    """Parts that wait for their commit, and the digest of the updates in them."""
+    """Parts that wait for their commit, and the digest of the updates in them.
+
+    `counters` are whatever else the tasks counted; of several tasks they are added up, but for
+    names that start with `peak_`, of which the largest is kept.
+    """
 
     parts: list[WrittenPart]
     fingerprint: int = 0
+    counters: Mapping[str, int] = field(default_factory=dict)
+
+
+def peak_memory() -> int:
+    """The most memory that this process has held so far, in bytes; 0 where nobody knows."""
+    # VmHWM and not ru_maxrss, which a new process takes over from the one that started it.
+    try:
+        with open("/proc/self/status") as file:
+            for line in file:
+                if line.startswith("VmHWM:"):
+                    return int(line.split()[1]) * 1024
+    except OSError:
+        pass
+    return 0
+
+
+def add_counters(several: list[Mapping[str, int]]) -> dict[str, int]:
+    total: dict[str, int] = {}
+    for counters in several:
+        for name, value in counters.items():
+            if name.startswith("peak_"):
+                total[name] = max(total.get(name, 0), value)
+            else:
+                total[name] = total.get(name, 0) + value
+    return total
 
 
 def run_writers(
@@ -54,29 +85,55 @@ def run_writers(
         try:
             yield _batch(write(batches))
         except WindrowError as error:
-            row = [None, 0, 0, None, None, type(error).__name__, str(error)]
+            row = [None, 0, 0, None, None, None, type(error).__name__, str(error)]
             yield pa.RecordBatch.from_arrays(
                 [pa.array([v], f.type) for v, f in zip(row, _SCHEMA, strict=True)], schema=_SCHEMA
             )
 
-    rows = frame.mapInArrow(run, arrow_to_spark_schema(_SCHEMA)).collect()  # a row per part
+    try:
+        rows = frame.mapInArrow(run, arrow_to_spark_schema(_SCHEMA)).collect()  # a row per part
+    except Exception as error:
+        known = known_error(error)
+        if known is None:
+            raise
+        raise known from error
     parts = [WrittenPart(r.path, r.rows, r.bytes, r.statistics) for r in rows if r.path]
     failed = next((r for r in rows if r.error), None)
     if failed is not None:
         store.delete([part.path for part in parts])
         raise getattr(errors, failed.error, WindrowError)(failed.message)
-    return Written(parts, sum(int(r.fingerprint) for r in rows if r.fingerprint) % 2**64)
+    digest = sum(int(r.fingerprint) for r in rows if r.fingerprint) % 2**64
+    return Written(
+        parts, digest, add_counters([json.loads(r.counters) for r in rows if r.counters])
+    )
+
+
+def run_numbered(
+    spark: SparkSession, count: int, store: Store, write: Callable[[int], Written]
+) -> Written:
+    """Run `write` with each number below `count`, one task each, and bring together the results."""
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Written:
+        done = [write(n) for batch in batches for n in batch.column(0).to_pylist()]
+        return Written(
+            [part for one in done for part in one.parts],
+            sum(one.fingerprint for one in done) % 2**64,
+            add_counters([one.counters for one in done]),
+        )
+
+    return run_writers(spark.range(0, count, 1, max(count, 1)), store, run)
 
 
 def _batch(written: Written) -> pa.RecordBatch:
     parts = written.parts
-    rows = len(parts) + 1  # the last row carries the digest
+    rows = len(parts) + 1  # the last row carries the digest and the counters
     columns: list[list[Any]] = [
         [*(p.path for p in parts), None],
         [*(p.rows for p in parts), 0],
         [*(p.bytes for p in parts), 0],
         [*(p.statistics for p in parts), None],
         [*([None] * len(parts)), str(written.fingerprint)],
+        [*([None] * len(parts)), json.dumps(dict(written.counters))],
         [None] * rows,
         [None] * rows,
     ]

@@ -12,7 +12,7 @@ import pyarrow as pa
 from windrow.errors import OptionError, SchemaError, TimeRangeError
 from windrow.rows.types import is_nested
 from windrow.shard.adopt import adopt_files
-from windrow.shard.append import BatchWriter, write_dataframe
+from windrow.shard.append import BatchWriter, TaskRows, write_dataframe, write_tasks
 from windrow.shard.cache import PartCache
 from windrow.shard.compact import FANOUT, Compacted, compact
 from windrow.shard.keys import KeySet
@@ -155,11 +155,9 @@ class Shard:
         empty batch moves `upper`. Of a Spark DataFrame each task writes its own run; with
         `exchange=n` rows are first brought together by prefix in n tasks, as one run.
         """
-        self._check_batch(lower, upper)
         if exchange is not None and exchange < 1:
             raise OptionError(f"exchange is {exchange}; it is a number of tasks, 1 or more")
-        store, spec = self._log.store, self._log.spec
-        writer = BatchWriter(store, spec, lower, upper, part_bytes=part_bytes)
+        writer = self._writer(lower, upper, part_bytes)
 
         def write(writer: BatchWriter) -> Written:
             if is_dataframe(data):
@@ -167,6 +165,23 @@ class Shard:
             return writer.write(_batches(data))
 
         return self._append(writer, write, token)
+
+    def append_tasks(
+        self,
+        spark: SparkSession,
+        rows: TaskRows,
+        *,
+        lower: int,
+        upper: int,
+        token: str | None = None,
+    ) -> bool:
+        """Append rows that Spark's tasks read by themselves. Otherwise as `append`."""
+        writer = self._writer(lower, upper)
+        return self._append(writer, lambda writer: write_tasks(spark, rows, writer), token)
+
+    def _writer(self, lower: int, upper: int, part_bytes: int = PART_BYTES) -> BatchWriter:
+        self._check_batch(lower, upper)
+        return BatchWriter(self._log.store, self._log.spec, lower, upper, part_bytes=part_bytes)
 
     def adopt(
         self, paths: Sequence[str | Path], *, lower: int, upper: int, token: str | None = None
@@ -176,8 +191,7 @@ class Shard:
         The files have the shard's columns and `_time` and `_diff`; they are copied into the
         shard. Otherwise as `append`.
         """
-        self._check_batch(lower, upper)
-        writer = BatchWriter(self._log.store, self._log.spec, lower, upper)
+        writer = self._writer(lower, upper)
         names = [str(path) for path in paths]
         return self._append(writer, lambda writer: adopt_files(writer, names), token)
 

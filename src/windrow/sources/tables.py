@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from windrow.errors import DefinitionError, SchemaError, StorageError, unknown_column
 from windrow.shard.store import Store
-from windrow.spark import is_dataframe, quoted
+from windrow.spark import is_dataframe
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -98,7 +98,3 @@ def require_columns(frame: DataFrame, names: list[str], what: str) -> None:
     for name in names:
         if name not in frame.columns:
             raise unknown_column(name, frame.columns, what)
-
-
-def columns(frame: DataFrame, names: list[str]) -> DataFrame:
-    return frame.select(*(quoted(name) for name in names))

@@ -1,0 +1,77 @@
+"""Ranges of date partitions, and what is wrong if a day is not there."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import date, timedelta
+from typing import Any
+
+from windrow.errors import DataError, DefinitionError
+
+_DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
+
+
+@dataclass(frozen=True)
+class PartitionRange:
+    """The days of a table to read, by the column that it is laid out by. Both ends included.
+
+    Every day between the two has to be there, unless `missing` is "ignore".
+    """
+
+    column: str
+    start: str | None = None
+    end: str | None = None
+    missing: str = "error"
+
+    def __post_init__(self) -> None:
+        for what, day in (("start_partition", self.start), ("end_partition", self.end)):
+            if day is not None and not _is_day(day):
+                raise DefinitionError(f"{what} is {day!r}; write a day like '2021-09-30'")
+        if self.start is not None and self.end is not None and self.start > self.end:
+            raise DefinitionError(
+                f"start_partition {self.start!r} comes after end_partition {self.end!r}"
+            )
+        if self.missing not in ("error", "ignore"):
+            raise DefinitionError(
+                f"missing_partitions is {self.missing!r}; it is 'error' or 'ignore'"
+            )
+
+    def __contains__(self, day: str) -> bool:
+        return (self.start is None or self.start <= day) and (self.end is None or day <= self.end)
+
+    def check(self, found: Sequence[str], what: str) -> None:
+        """All days of the range have to be among those found."""
+        if self.missing == "ignore" or (self.start is None and self.end is None):
+            return
+        days = sorted(day for day in found if _is_day(day))
+        first, last = self.start or next(iter(days), None), self.end or next(iter(days[::-1]), None)
+        if first is None or last is None:
+            raise DataError(f"{what}: there is no partition of {self.column!r}; found {found[:5]}")
+        gone = [day for day in _days(first, last) if day not in set(days)]
+        if gone:
+            shown = ", ".join(gone[:5]) + (f" and {len(gone) - 5} more" if len(gone) > 5 else "")
+            there = f"there are {days[0]} to {days[-1]}" if days else "there are none"
+            raise DataError(
+                f"{what}: partitions of {self.column!r} are missing: {shown}; {there}. Load "
+                "them, narrow start_partition and end_partition, or set "
+                "missing_partitions='ignore'"
+            )
+
+
+def _is_day(text: Any) -> bool:
+    if not isinstance(text, str) or not _DAY.fullmatch(text):
+        return False
+    try:
+        date.fromisoformat(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _days(first: str, last: str) -> Iterator[str]:
+    day, end = date.fromisoformat(first), date.fromisoformat(last)
+    while day <= end:
+        yield day.isoformat()
+        day += timedelta(days=1)

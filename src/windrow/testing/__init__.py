@@ -1,0 +1,174 @@
+"""Definitions under unit test: a few rows in, features out, in milliseconds and without Spark.
+
+A backfill needs tables and a Spark session; whether a window, a condition or a default is the one
+that was meant can be seen on five rows. The rows are Python data, the features come from the very
+code that a Spark task runs over its slice, and the checks and their errors are those of a backfill.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from difflib import get_close_matches
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+
+from windrow.errors import DefinitionError, OptionError, SchemaError
+from windrow.features.definitions import GroupBy, Join, JoinedGroup
+from windrow.testing.groups import (
+    canonical,
+    features_of,
+    raw_times,
+    require_columns,
+    selected,
+    time_column,
+)
+from windrow.testing.rows import Rows
+from windrow.testing.sql import evaluate
+
+__all__ = ["backfill", "features"]
+
+RowsLike: TypeAlias = "Sequence[Mapping[str, Any]] | pa.Table"
+Schemas: TypeAlias = "Mapping[str, pa.Schema]"
+
+
+def features(
+    group: GroupBy,
+    events: RowsLike,
+    queries: RowsLike,
+    *,
+    time: str | None = None,
+    schema: Schemas | None = None,
+) -> list[dict[str, Any]]:
+    """The queries with the features of one group, named without its prefix, in their order.
+
+    `time` is the time column of the queries, by default that of the group's source. `schema` maps
+    the source's name to a pyarrow schema, for types that Python values do not tell.
+
+    >>> import windrow as wr
+    >>> from windrow import agg, testing
+    >>> views = wr.EventSource(name="views", table="site/views.parquet", time="ts")
+    >>> activity = wr.GroupBy(
+    ...     "activity", views, ["user_id"], [agg.count("view_id").over("5h"), agg.max("price")]
+    ... )
+    >>> testing.features(
+    ...     activity,
+    ...     events=[
+    ...         {"user_id": 1, "view_id": 7, "price": 19.9, "ts": "2021-09-29 20:00"},
+    ...         {"user_id": 1, "view_id": 8, "price": 5.0, "ts": "2021-09-30 05:00"},
+    ...     ],
+    ...     queries=[{"user_id": 1, "ts": "2021-09-30 05:24"}],
+    ... )
+    [{'user_id': 1, 'ts': '2021-09-30 05:24', 'view_id_count_5h': 1, 'price_max': 19.9}]
+    """
+    if not isinstance(group, GroupBy):
+        raise DefinitionError(f"testing.features: {group!r} is not a GroupBy")
+    source, what = group.source, f"GroupBy {group.name!r}"
+    given = _source_rows([JoinedGroup(group)], {source.name: events}, schema, what)
+    time = source.time if time is None else time
+    left = _left(Rows.make(queries, f"{what}: queries", [time]), time, f"{what}: queries")
+    moments = time_column(left, time, f"{what}: time {time!r}")
+    found = features_of(JoinedGroup(group), given[source.name], left, moments)
+    names = [feature.name for feature in group.features]
+    return _finished(_with_columns(left, names, found))
+
+
+def backfill(
+    join: Join,
+    queries: RowsLike,
+    sources: Mapping[str, RowsLike],
+    *,
+    schema: Schemas | None = None,
+) -> list[dict[str, Any]]:
+    """What `Project.backfill` gives for these rows, as dicts in the order of the queries.
+
+    `sources` maps the name of each EventSource to its rows, `schema` to a pyarrow schema.
+
+    >>> import windrow as wr
+    >>> from windrow import agg, testing
+    >>> views = wr.EventSource(name="views", table="site/views.parquet", time="ts")
+    >>> activity = wr.GroupBy("activity", views, ["user_id"], [agg.count("view_id").over("7d")])
+    >>> training = wr.Join(
+    ...     "training",
+    ...     wr.Queries("site/checkouts.parquet", time="ts"),
+    ...     [activity.on(user_id="buyer_id")],
+    ...     derive={"views_per_day": "activity_view_id_count_7d / 7"},
+    ... )
+    >>> seen = [{"user_id": 1, "view_id": n, "ts": "2021-09-29"} for n in range(14)]
+    >>> (row,) = testing.backfill(
+    ...     training, [{"buyer_id": 1, "ts": "2021-09-30 05:24"}], sources={"views": seen}
+    ... )
+    >>> row["activity_view_id_count_7d"], row["views_per_day"]
+    (14, 2.0)
+    """
+    if not isinstance(join, Join):
+        raise DefinitionError(f"testing.backfill: {join!r} is not a Join")
+    what = f"Join {join.name!r}"
+    given = _source_rows(join.features, sources, schema, what)
+    left = Rows.make(queries, f"{what}: left", raw_times(join.left))
+    left = _left(selected(left, join.left, f"{what}: left"), join.left.time, f"{what}: left")
+    moments = time_column(left, join.left.time, f"{what}: time {join.left.time!r}")
+    result = left
+    for group in join.groups:
+        found = features_of(group, given[group.group.source.name], left, moments)
+        names = [group.column(feature) for feature in group.group.features]
+        result = _with_columns(result, names, found)
+    if not left.open:
+        for name, text in join.derive.items():
+            derived = evaluate(result.table, text, f"{what}: derive[{name!r}]")
+            result = _with_columns(result, [name], [derived])
+    return _finished(result)
+
+
+def _source_rows(
+    groups: Iterable[Any], sources: Any, schema: Schemas | None, what: str
+) -> dict[str, Rows]:
+    """The rows of each source that is needed, by its name."""
+    if not isinstance(sources, Mapping):
+        raise OptionError(f"{what}: sources is {sources!r}; give a dict of rows by source name")
+    used = {g.group.source.name: g.group.source for g in groups}
+    needed = [g.group.source.name for g in groups if g.group.offline]
+    for name in [*sources, *(schema or {})]:
+        if name not in used:
+            close = get_close_matches(str(name), used, n=1) or list(used)
+            raise OptionError(f"{what}: there is no source {name!r}; did you mean {close[0]!r}?")
+    for name in needed:
+        if name not in sources:
+            raise OptionError(f"{what}: no rows for source {name!r}; add it to sources")
+    return {
+        name: Rows.make(
+            rows,
+            f"EventSource {name!r}",
+            raw_times(used[name]),
+            (schema or {}).get(name),
+        )
+        for name, rows in sources.items()
+    }
+
+
+def _left(rows: Rows, time: str, what: str) -> Rows:
+    """The queries, checked as a backfill would."""
+    rows = rows.extended([time])
+    require_columns(rows, [time], f"{what}: time")
+    for name in rows.table.column_names:
+        if name.startswith("__"):
+            raise SchemaError(
+                f"{what}: column {name!r}: names that start with two underscores belong to "
+                "Windrow; rename it in select"
+            )
+    return replace(rows, table=canonical(rows.table))
+
+
+def _with_columns(rows: Rows, names: Sequence[str], arrays: Sequence[pa.Array]) -> Rows:
+    table = rows.table
+    for name, array in zip(names, arrays, strict=True):
+        table = table.append_column(name, array)
+    # A column of the same name is refused in the end; until then it must not hide the new one.
+    given = {name: values for name, values in rows.given.items() if name not in names}
+    return replace(rows, table=table, given=given)
+
+
+def _finished(rows: Rows) -> list[dict[str, Any]]:
+    canonical(rows.table)  # refuses a name that occurs twice
+    return rows.to_python()
