@@ -8,6 +8,8 @@ arrangement by its commit, a result by its own. What is only needed on the way r
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -52,6 +54,7 @@ class BackfillSummary:
     quarantined: int
     seconds: float
     peak_memory: int
+    stages: Mapping[str, float] = field(default_factory=dict)  # seconds of each
 
     def __str__(self) -> str:
         return (
@@ -71,6 +74,15 @@ class BackfillRun:
     plan: BackfillPlan
     progress: Progress
     counters: dict[str, int] = field(default_factory=dict)
+    stages: dict[str, float] = field(default_factory=dict)
+
+    @contextmanager
+    def _stage(self, title: str, rows: int | None = None) -> Iterator[None]:
+        started = time.perf_counter()
+        with self.progress.stage(title, rows):
+            yield
+        seconds = time.perf_counter() - started
+        self.stages[title] = self.stages.get(title, 0.0) + seconds
 
     def run(self) -> tuple[DataFrame, BackfillSummary]:
         started = time.perf_counter()
@@ -92,6 +104,7 @@ class BackfillRun:
             quarantined=found.get("quarantined", 0),
             seconds=time.perf_counter() - started,
             peak_memory=max(found.get("peak_memory", 0), peak_memory()),
+            stages=self.stages,
         )
         frame = read_result(self.spark, self.plan.result, written.parts, schema)
         return frame, summary
@@ -114,7 +127,7 @@ class BackfillRun:
             return shard
         self._quarantine(one)
         title = f"arrange {inputs.group.source.name}"
-        with self.progress.stage(title, one.estimated_rows):
+        with self._stage(title, one.estimated_rows):
             if inputs.rows is not None:
                 shard.append_tasks(self.spark, inputs.rows, lower=0, upper=1, token="arranged")
             else:
@@ -131,7 +144,7 @@ class BackfillRun:
         if one.inputs.table.has_no_null(source.time):
             return
         rows = one.inputs.without_time()
-        with self.progress.stage(f"look for bad times in {source.name}"):
+        with self._stage(f"look for bad times in {source.name}"):
             if rows.isEmpty():
                 return
             rows = rows.select("*", F.lit(f"{source.time} is null").alias("reason"))
@@ -174,7 +187,7 @@ class BackfillRun:
         """The queries, with the features they have, by the keys of a pass."""
         left_keys = one.keys.left_keys
         shard = sorted_queries(uri, sorted_schema(schema, left_keys), self.store.options_dict)
-        with self.progress.stage(f"sort queries by {', '.join(left_keys)}", one.queries):
+        with self._stage(f"sort queries by {', '.join(left_keys)}", one.queries):
             if rows is not None:
                 shard.append_tasks(self.spark, rows, lower=0, upper=1)
             else:
@@ -205,7 +218,7 @@ class BackfillRun:
         return plan_pass(arranged, queries, schema.names, counted, parallelism(self.spark))
 
     def _write_job(self, job: SliceJob, target: Store) -> Written:
-        with self.progress.stage("compute features", job.rows):
+        with self._stage("compute features", job.rows):
             return run_numbered(
                 self.spark, job.slices, target, lambda number: job.write(number, target)
             )
@@ -219,7 +232,7 @@ class BackfillRun:
 
     def _write_frame(self, frame: DataFrame) -> tuple[pa.Schema, Written]:
         """Write what Spark still has to work on: derived columns, or the queries alone."""
-        with self.progress.stage("derive and store"):
+        with self._stage("derive and store"):
             return _schema(frame), write_frame(frame, self.plan.result)
 
 
