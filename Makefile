@@ -6,10 +6,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint bench-shard java clean
+.PHONY: demo test lint bench-shard bench-backfill java clean
 
 demo: $(READY)
-	$(BIN)/python examples/shard_tour.py
+	$(BIN)/python examples/shop.py
 
 test: $(READY) lint
 	$(BIN)/python -m pytest
@@ -22,6 +22,9 @@ lint: $(READY)
 bench-shard: $(READY)
 	$(BIN)/python benchmarks/shard.py
 
+bench-backfill: $(READY)
+	$(BIN)/python benchmarks/backfill.py
+
 $(READY): pyproject.toml | java
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
@@ -33,4 +36,4 @@ java:
 	@command -v java >/dev/null || (apt-get update -q && apt-get install -qy openjdk-17-jre-headless)
 
 clean:
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build demo dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import importlib
 import re
+import shlex
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
 from deltalake import DeltaTable
+
+import windrow as wr
+from windrow.cli import main
 
 ROOT = Path(__file__).parent.parent
 
@@ -57,18 +63,84 @@ def test_readme_features(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert not any((tmp_path / "state" / "tmp").iterdir())
 
 
-def test_readme_commands_are_make_targets() -> None:
-    commands = re.findall(r"^\$ make (\S+)", "\n".join(blocks("README.md", "console")), re.M)
+def commands(page: str, number: int) -> list[str]:
+    """The commands of a page's console block, without their comments."""
+    lines = blocks(page, "console")[number].splitlines()
+    return [line[2:].partition("#")[0].strip() for line in lines if line.startswith("$ ")]
+
+
+def test_the_first_commands_of_the_readme_are_make_targets() -> None:
     targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.M)
-    assert commands == ["demo", "test"]
-    assert set(commands) <= set(targets)
+    assert commands("README.md", 0) == ["make demo", "make test"]
+    assert {"demo", "test", "bench-shard", "bench-backfill"} <= set(targets)
     assert "make test" in (ROOT / ".ci" / "run").read_text()
+
+
+def run_commands(lines: list[str], folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    for line in lines:
+        program, *arguments = shlex.split(line)
+        if program == "cd":
+            monkeypatch.chdir(arguments[0])
+        elif program == "windrow":
+            assert main(arguments) == 0, line
+        else:
+            assert line == ". .venv/bin/activate"
+
+
+def test_readme_commands(
+    spark: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    lines = commands("README.md", 1)
+    assert sum(line.startswith("windrow ") for line in lines) == 4
+    run_commands(lines, tmp_path, monkeypatch)
+    shown = capsys.readouterr().out
+    assert "backfill training: all queries" in shown
+    assert shown.count("The result is a Delta table") == 2
+    # The last command answers a week.
+    stored = DeltaTable(f"{tmp_path}/shop/state/results/training").to_pyarrow_table()
+    assert 0 < stored.num_rows < 500
+
+
+def test_commands_page_and_new_project(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What docs/commands.md and the README of a new project tell to type can be typed."""
+    run_commands(commands("docs/commands.md", 0), tmp_path, monkeypatch)
+    page = "src/windrow/templates/shop/README.md"
+    run_commands(commands(page, 0), tmp_path / "shop", monkeypatch)
+
+
+def test_the_package_has_the_command() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    module, _, name = project["scripts"]["windrow"].partition(":")
+    assert getattr(importlib.import_module(module), name) is main
+    assert project["version"] == wr.__version__
 
 
 def test_links_in_the_docs_lead_somewhere() -> None:
     for page in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]:
         for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+@pytest.mark.slow
+def test_shop(tmp_path: Path) -> None:
+    """What `make demo` runs, in a process of its own."""
+    command = [sys.executable, str(ROOT / "examples" / "shop.py"), str(tmp_path / "shop")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "equal: all 6,500 features of all 500 checkouts" in done.stdout
+    # Someone has worked on it: it is not made anew.
+    with (tmp_path / "shop" / "features.py").open("a") as file:
+        file.write("# mine\n")
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1
+    assert "has been changed" in done.stdout
+    assert (tmp_path / "shop" / "features.py").read_text().endswith("# mine\n")
 
 
 @pytest.mark.slow

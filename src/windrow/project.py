@@ -44,27 +44,43 @@ class Project:
         return self._spark
 
     def plan(
-        self, join: Join, *, start: str | date | None = None, end: str | date | None = None
+        self,
+        join: Join,
+        *,
+        start: str | date | None = None,
+        end: str | date | None = None,
+        strategy: str | None = None,
     ) -> BackfillPlan:
         """What `backfill` with the same arguments would do. Reads schemas and logs, no rows."""
-        return plan_backfill(self.spark, self._store, join, start, end)
+        return plan_backfill(self.spark, self._store, join, start, end, strategy)
 
     def explain(
-        self, join: Join, *, start: str | date | None = None, end: str | date | None = None
+        self,
+        join: Join,
+        *,
+        start: str | date | None = None,
+        end: str | date | None = None,
+        strategy: str | None = None,
     ) -> None:
         """Print what will be read, arranged, computed and stored, with sizes and reasons."""
-        print(self.plan(join, start=start, end=end))
+        print(self.plan(join, start=start, end=end, strategy=strategy))
 
     def backfill(
-        self, join: Join, *, start: str | date | None = None, end: str | date | None = None
+        self,
+        join: Join,
+        *,
+        start: str | date | None = None,
+        end: str | date | None = None,
+        strategy: str | None = None,
     ) -> DataFrame:
         """The join's queries with their features, as they were at each query's time.
 
         `start` and `end` are days (UTC), both included; without them all queries are answered.
         The result is stored as a Delta table, `results/NAME` beneath the root, in place of that
         of an earlier backfill, and returned as a DataFrame. `summary` says what was done.
+        `strategy` ("merge" or "broadcast") overrides the choice that `explain` prints.
         """
-        plan = self.plan(join, start=start, end=end)
+        plan = self.plan(join, start=start, end=end, strategy=strategy)
         run = BackfillRun(self.spark, self._store, plan, progress_for(self.spark, self._progress))
         frame, self.summary = run.run()
         return frame

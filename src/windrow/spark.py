@@ -97,6 +97,9 @@ def known_error(error: Exception) -> WindrowError | None:
         at = text.index("[FAILED_READ_FILE")
         line = text[at:].splitlines()[0].strip()
         return StorageError(f"{line} Replace the file, or take it out of the folder")
+    if "USER_RAISED_EXCEPTION" in text:  # one of our own checks, within an expression
+        at = text.index("[USER_RAISED_EXCEPTION]")
+        return DataError(text[at:].splitlines()[0].partition("] ")[2])
     state = getattr(error, "getSqlState", lambda: None)()
     if state is not None and str(state).startswith("22"):  # SQL's class of data exceptions
         return DataError(first)

@@ -78,6 +78,13 @@ class Aggregation:
             return name
         return f"{name.removesuffix('_k')}_{self.k}"
 
+    @property
+    def identity(self) -> tuple[Any, ...]:
+        """Tells aggregations apart, in every process: names and numbers only."""
+        windows = tuple((w.text, w.length, w.hop, w.kind.value) for w in self.windows)
+        name = self.operation.name
+        return (name, self.column, self.k, self.percentiles, windows, self.bucket, self.condition)
+
     def features(self) -> Iterator[Feature]:
         for window in self.windows or (Window.lifetime(),):
             yield Feature(self, window)

@@ -78,14 +78,14 @@ class Column:
     @functools.cached_property
     def prefix(self) -> tuple[np.ndarray, np.ndarray]:
         """Prefix sums of integers, in 128 bits."""
-        low, high = prefix_128(_as_int64(self.values))
+        low, high = prefix_128(as_int64(self.values))
         return low, high
 
     def float_sums(self, ranges: Ranges) -> np.ndarray:
         """Sums over ranges; several aggregates of one window ask for the same."""
         if self._sums and self._sums[-1][0] is ranges:
             return self._sums[-1][1]
-        sums = range_sums(_as_float64(self.values), ranges.start, ranges.end)
+        sums = range_sums(as_float64(self.values), ranges.start, ranges.end)
         self._sums[:] = [(ranges, sums)]
         return sums
 
@@ -114,7 +114,7 @@ def evaluate(aggregation: Aggregation, column: Column, ranges: Ranges) -> pa.Arr
 Function = Callable[[Aggregation, Column, Ranges], pa.Array]
 
 
-def _null_where(values: np.ndarray, nothing: np.ndarray, type_: pa.DataType) -> pa.Array:
+def null_where(values: np.ndarray, nothing: np.ndarray, type_: pa.DataType) -> pa.Array:
     return pa.array(values, type_, mask=nothing)
 
 
@@ -122,12 +122,12 @@ def _count(aggregation: Aggregation, column: Column, ranges: Ranges) -> pa.Array
     return pa.array(ranges.end - ranges.start, pa.int64())
 
 
-def _as_int64(values: pa.Array) -> np.ndarray:
+def as_int64(values: pa.Array) -> np.ndarray:
     array: np.ndarray = values.cast(pa.int64()).to_numpy(zero_copy_only=False)
     return array
 
 
-def _as_float64(values: pa.Array) -> np.ndarray:
+def as_float64(values: pa.Array) -> np.ndarray:
     array: np.ndarray = values.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
     return array
 
@@ -137,15 +137,15 @@ def _sum(aggregation: Aggregation, column: Column, ranges: Ranges) -> pa.Array:
     if t.is_decimal(type_):
         return _decimal_sum(aggregation, column, ranges)
     if t.is_floating(type_):
-        return _null_where(column.float_sums(ranges), ranges.empty, pa.float64())
+        return null_where(column.float_sums(ranges), ranges.empty, pa.float64())
     low, high = column.prefix
     sums, overflow = range_sums_64(low, high, ranges.start, ranges.end)
-    _check_overflow(aggregation, overflow, "BIGINT")
-    return _null_where(sums, ranges.empty, pa.int64())
+    check_overflow(aggregation, overflow < 0, "BIGINT")
+    return null_where(sums, ranges.empty, pa.int64())
 
 
-def _check_overflow(aggregation: Aggregation, position: int, type_: str) -> None:
-    if position >= 0:
+def check_overflow(aggregation: Aggregation, fits: bool, type_: str) -> None:
+    if not fits:
         raise DataError(
             f"{aggregation.column}: a sum does not fit {type_}; cast the column to DOUBLE or to a "
             "smaller DECIMAL in the source's select"
@@ -155,7 +155,7 @@ def _check_overflow(aggregation: Aggregation, position: int, type_: str) -> None
 def _decimal_sum(aggregation: Aggregation, column: Column, ranges: Ranges) -> pa.Array:
     halves = np.ascontiguousarray(decimal_halves(column.values))
     sums, overflow = range_sums_decimal(prefix_192(halves), ranges.start, ranges.end)
-    _check_overflow(aggregation, overflow, "DECIMAL(38)")
+    check_overflow(aggregation, overflow < 0, "DECIMAL(38)")
     type_ = pa.decimal128(38, column.values.type.scale)
     valid = pa.array(~ranges.empty).buffers()[1]
     return pa.Array.from_buffers(type_, len(ranges), [valid, pa.py_buffer(sums)])
@@ -168,14 +168,17 @@ def _avg(aggregation: Aggregation, column: Column, ranges: Ranges) -> pa.Array:
         sums = range_sums_float(low, high, ranges.start, ranges.end)
     else:
         sums = column.float_sums(ranges)
-    return _null_where(sums / counts, ranges.empty, pa.float64())
+    return null_where(sums / counts, ranges.empty, pa.float64())
 
 
 def _moment(aggregation: Aggregation, column: Column, ranges: Ranges) -> pa.Array:
-    moments = range_moments(_as_float64(column.values), ranges.start, ranges.end)
+    moments = range_moments(as_float64(column.values), ranges.start, ranges.end)
+    return moment_result(aggregation.operation.name, moments, ranges.empty)
+
+
+def moment_result(name: str, moments: np.ndarray, nothing: np.ndarray) -> pa.Array:
+    """Variance, skewness and so on from (count, mean, sums of powers 2 to 4 of deviations)."""
     n, _, m2, m3, m4 = moments.T
-    name = aggregation.operation.name
-    nothing = ranges.empty
     with np.errstate(all="ignore"):
         if name.endswith("_samp"):
             nothing = nothing | (n < 2)
@@ -190,7 +193,7 @@ def _moment(aggregation: Aggregation, column: Column, ranges: Ranges) -> pa.Arra
             result = n * m4 / (m2 * m2) - 3.0
         if name.startswith("stddev"):
             result = np.sqrt(result)
-    return _null_where(result, nothing, pa.float64())
+    return null_where(result, nothing, pa.float64())
 
 
 def _bool(aggregation: Aggregation, column: Column, ranges: Ranges) -> pa.Array:
@@ -198,7 +201,7 @@ def _bool(aggregation: Aggregation, column: Column, ranges: Ranges) -> pa.Array:
     count = (trues[ranges.end] - trues[ranges.start]).astype(np.int64)
     every = aggregation.operation.name == "bool_and"
     result = count == ranges.end - ranges.start if every else count > 0
-    return _null_where(result, ranges.empty, pa.bool_())
+    return null_where(result, ranges.empty, pa.bool_())
 
 
 def _extreme(aggregation: Aggregation, column: Column, ranges: Ranges) -> pa.Array:
@@ -288,7 +291,7 @@ def _histogram(aggregation: Aggregation, column: Column, ranges: Ranges) -> pa.A
 
 
 def _approx_percentile(aggregation: Aggregation, column: Column, ranges: Ranges) -> pa.Array:
-    values = _as_float64(column.values)
+    values = as_float64(column.values)
     found = quantiles(values, ranges.start, ranges.end, aggregation.percentiles)
     lengths = np.where(ranges.empty, 0, len(aggregation.percentiles))
     kept = found[~ranges.empty].ravel()

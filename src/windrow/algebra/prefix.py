@@ -107,3 +107,32 @@ def range_sums_decimal(prefix: Any, start: Any, end: Any) -> Any:
         if not fits and overflow < 0:
             overflow = q
     return out, overflow
+
+
+@njit(cache=True, nogil=True)
+def carry_differences(values: Any, first: Any, last: Any, queries: Any) -> Any:
+    """For each query the sum of the int64 values whose [first, last) holds it, in 128 bits.
+
+    Values are added where their span starts and subtracted where it ends; sums run along.
+    """
+    low, high = np.zeros(queries + 1, np.uint64), np.zeros(queries + 1, np.int64)
+    for e in range(values.size):
+        value = values[e]
+        word, top = np.uint64(value), value >> 63
+        a, b = first[e], last[e]
+        low[a] += word
+        high[a] += top + np.int64(low[a] < word)
+        borrow = np.int64(low[b] < word)
+        low[b] -= word
+        high[b] -= top + borrow
+    for q in range(1, queries):
+        before = low[q - 1]
+        low[q] += before
+        high[q] += high[q - 1] + np.int64(low[q] < before)
+    return low[:queries], high[:queries]
+
+
+def fits_64(low: np.ndarray, high: np.ndarray) -> np.ndarray:
+    """Whether 128-bit sums are int64 values."""
+    fits: np.ndarray = high == (low.view(np.int64) >> 63)
+    return fits

@@ -27,7 +27,7 @@ def level_offsets(n: int) -> np.ndarray:
 
 
 @njit(inline="always")
-def _add_dd(high: Any, low: Any, other_high: Any, other_low: Any) -> Any:
+def add_dd(high: Any, low: Any, other_high: Any, other_low: Any) -> Any:
     """Sum of two double-doubles: about 106 bits; infinities and NaN as float64 has them."""
     total = high + other_high
     if not math.isfinite(total):
@@ -50,7 +50,7 @@ def _sum_tree(values: Any, offsets: Any) -> Any:
         for node in range(offsets[level + 1] - here):
             h, e = 0.0, 0.0
             for child in range(node * FAN, min(node * FAN + FAN, width)):
-                h, e = _add_dd(h, e, high[below + child], low[below + child])
+                h, e = add_dd(h, e, high[below + child], low[below + child])
             high[here + node], low[here + node] = h, e
     return high, low
 
@@ -64,11 +64,11 @@ def _range_sums(high: Any, low: Any, offsets: Any, start: Any, end: Any) -> Any:
         while a < b:
             base = offsets[level]
             while a < b and a % FAN:
-                h, e = _add_dd(h, e, high[base + a], low[base + a])
+                h, e = add_dd(h, e, high[base + a], low[base + a])
                 a += 1
             while a < b and b % FAN:
                 b -= 1
-                h, e = _add_dd(h, e, high[base + b], low[base + b])
+                h, e = add_dd(h, e, high[base + b], low[base + b])
             a //= FAN
             b //= FAN
             level += 1
@@ -146,7 +146,7 @@ def range_best(
 
 
 @njit(inline="always")
-def _add_moments(
+def add_moments(
     n: Any, m1: Any, m2: Any, m3: Any, m4: Any, on: Any, o1: Any, o2: Any, o3: Any, o4: Any
 ) -> Any:
     """Count, mean and central moments of two sets together."""
@@ -186,7 +186,7 @@ def _moment_tree(values: Any, offsets: Any) -> Any:
             n, m1, m2, m3, m4 = 0.0, 0.0, 0.0, 0.0, 0.0
             for child in range(node * FAN, min(node * FAN + FAN, width)):
                 c = tree[below + child]
-                n, m1, m2, m3, m4 = _add_moments(n, m1, m2, m3, m4, c[0], c[1], c[2], c[3], c[4])
+                n, m1, m2, m3, m4 = add_moments(n, m1, m2, m3, m4, c[0], c[1], c[2], c[3], c[4])
             tree[here + node, 0] = n
             tree[here + node, 1] = m1
             tree[here + node, 2] = m2
@@ -205,12 +205,12 @@ def _range_moments(tree: Any, offsets: Any, start: Any, end: Any) -> Any:
             base = offsets[level]
             while a < b and a % FAN:
                 c = tree[base + a]
-                n, m1, m2, m3, m4 = _add_moments(n, m1, m2, m3, m4, c[0], c[1], c[2], c[3], c[4])
+                n, m1, m2, m3, m4 = add_moments(n, m1, m2, m3, m4, c[0], c[1], c[2], c[3], c[4])
                 a += 1
             while a < b and b % FAN:
                 b -= 1
                 c = tree[base + b]
-                n, m1, m2, m3, m4 = _add_moments(n, m1, m2, m3, m4, c[0], c[1], c[2], c[3], c[4])
+                n, m1, m2, m3, m4 = add_moments(n, m1, m2, m3, m4, c[0], c[1], c[2], c[3], c[4])
             a //= FAN
             b //= FAN
             level += 1

@@ -1,14 +1,21 @@
-"""Arranging: a source's events become a shard, sorted by the hash of the key and by time.
+"""Arranging: the rows of a group's sources become a shard, sorted by the hash of the key and time.
 
-An arrangement holds what one group needs of its source: the keys, the event's time in
+An arrangement holds what one group needs of its sources: the keys, the row's time in
 milliseconds, the columns that aggregations read, and where their conditions hold. It is named by
 what it contains, so that it is built once and used by every backfill that needs the same.
+
+    k0, k1, ...   keys                       v0, v1, ...   inputs of aggregations
+    __time        the row's own time, ms     w0, w1, ...   where conditions hold
+    __moment      when it changed, ms: only if a source is of rows that change, or become known
+
+Rows of a log are added once. A row that changes is taken away (`_diff` -1) and added again.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -16,21 +23,24 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.errors import SchemaError
+from windrow.errors import DefinitionError, SchemaError
 from windrow.features.compute import feature_type
 from windrow.features.definitions import GroupBy
+from windrow.features.lifetimes import ALWAYS
+from windrow.features.pieces import Piece, bind_source
 from windrow.rows.types import canonical_schema, single_chunk
 from windrow.shard.spec import by_hash
-from windrow.sources.bound import BoundTable, bind_table
-from windrow.sources.files import FileRows, Moments, Taken
+from windrow.sources.columns import Form, Taken
+from windrow.sources.definitions import EntitySource, EventSource, Source
 from windrow.sources.tables import require_columns
-from windrow.sources.times import check_time_type, millis_sql
-from windrow.spark import arrow_to_spark_schema, parallelism, quoted
+from windrow.sources.times import check_time_type
+from windrow.updates import DIFF
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 EVENT_TIME = "__time"
+MOMENT = "__moment"
 EVENT_ORDER = by_hash(EVENT_TIME)
 
 
@@ -42,111 +52,144 @@ def key_type(type_: pa.DataType) -> pa.DataType:
 
 
 @dataclass(frozen=True)
-class EventInputs:
-    """What a group reads of its source, once bound to the source's columns.
+class GroupInputs:
+    """What a group reads of its sources, once bound to their columns.
 
-    `schema` is that of the arrangement: keys, `__time`, inputs, conditions. `rows` are read by
-    tasks; without them Spark's reader is used. `reason` says why the one or the other.
+    `schema` is that of the arrangement; `pieces` are the tables its rows come from.
     """
 
     group: GroupBy
-    table: BoundTable
     schema: pa.Schema
     inputs: tuple[str, ...]
     conditions: tuple[str, ...]
-    rows: FileRows | None
-    reason: str
+    pieces: tuple[Piece, ...]
 
     @staticmethod
     def bind(
         group: GroupBy, spark: SparkSession, options: dict[str, str] | None = None
-    ) -> EventInputs:
-        """Check the group against its table's columns and types."""
-        source = group.source
-        what = f"EventSource {source.name!r}"
-        table = bind_table(
-            spark,
-            source.table,
-            what,
-            select=source.selected,
-            where=source.where,
-            partitions=source.partitions,
-            options=options,
-        )
-        frame, found = table.frame, table.schema
-        require_columns(frame, [source.time], f"{what}: time")
-        require_columns(frame, list(group.keys), f"GroupBy {group.name!r}: keys")
-        check_time_type(found.field(source.time).type, f"{what}: time {source.time!r}")
+    ) -> GroupInputs:
+        """Check the group against its tables' columns and types."""
         inputs = _input_columns(group)
-        for name in inputs:
-            require_columns(frame, [name], f"GroupBy {group.name!r}")
-        types = canonical_schema(pa.schema([found.field(name) for name in inputs]))
-        for aggregation in group.aggregations:
-            where = f"GroupBy {group.name!r}: {aggregation.column} {aggregation.label}"
-            feature_type(aggregation, types, where)
         conditions = tuple(
             dict.fromkeys(a.condition for a in group.aggregations if a.condition is not None)
         )
-        keys = canonical_schema(pa.schema([found.field(name) for name in group.keys]))
-        schema = pa.schema(
-            [
-                *(pa.field(f"k{i}", key_type(f.type)) for i, f in enumerate(keys)),
-                pa.field(EVENT_TIME, pa.int64()),
-                *(pa.field(f"v{i}", f.type) for i, f in enumerate(types)),
-                *(pa.field(f"w{i}", pa.bool_()) for i in range(len(conditions))),
-            ]
-        )
-        rows, reason = None, "where of an aggregation is SQL"
-        if not conditions:
-            columns = (*group.keys, source.time, *inputs)
-            taken = [
-                Taken(f.name, name, f.type, as_millis=f.name == EVENT_TIME)
-                for f, name in zip(schema, columns, strict=True)
-            ]
-            rows, reason = table.rows(taken, Moments(EVENT_TIME), parallelism(spark))
-        return EventInputs(group, table, schema, inputs, conditions, rows, reason)
+        changing = any(_changes(source) for source in group.sources)
+        schema: pa.Schema | None = None
+        pieces: list[Piece] = []
+        for source in group.sources:
+            for piece in bind_source(spark, source, options):
+                found = _schema(group, source, piece.table.schema, inputs, conditions, changing)
+                if schema is not None and found != schema:
+                    raise _differ(group, source, found, schema)
+                schema = found
+                columns = _columns(group, source, piece, found, inputs, conditions)
+                pieces.append(piece.taking(columns, _times(columns), spark))
+        assert schema is not None
+        return GroupInputs(group, schema, inputs, conditions, tuple(pieces))
 
     @property
     def key_names(self) -> list[str]:
         return [f"k{i}" for i in range(len(self.group.keys))]
 
     @property
+    def changing(self) -> bool:
+        """Whether rows come and go, or become known late."""
+        return MOMENT in self.schema.names
+
+    @property
+    def matched(self) -> bool:
+        """Whether rows are taken away, and have to be matched with those that came."""
+        return any(piece.sign is not None or piece.replaced for piece in self.pieces)
+
+    @property
     def fingerprint(self) -> str:
         """Names the arrangement by what it contains."""
-        source = self.group.source
-        parts = [self.table.text, source.time, source.selected, source.where, self.inputs]
-        parts += [tuple(self.group.keys), self.conditions, str(self.schema)]
+        parts = [str(self.schema), tuple(self.group.keys), self.inputs, self.conditions]
+        parts += [piece.fingerprint for piece in self.pieces]
         return hashlib.sha256(json.dumps(parts, default=str).encode()).hexdigest()[:16]
 
-    def arranged(self) -> DataFrame:
-        """Rows of the arrangement; those without a time are left out."""
-        from pyspark.sql import functions as F  # noqa: N812
+    @property
+    def name(self) -> str:
+        return "-".join([*(s.name for s in self.group.sources), self.fingerprint])
 
-        source = self.group.source
-        types = arrow_to_spark_schema(self.schema)
-        frame, found = self.table.frame, self.table.schema
-        columns = [
-            F.col(quoted(name)).cast(types[f"k{i}"].dataType).alias(f"k{i}")
-            for i, name in enumerate(self.group.keys)
+
+def _changes(source: Source) -> bool:
+    return isinstance(source, EntitySource) or (
+        isinstance(source, EventSource) and source.known is not None
+    )
+
+
+def _schema(
+    group: GroupBy,
+    source: Source,
+    found: pa.Schema,
+    inputs: Sequence[str],
+    conditions: Sequence[str],
+    changing: bool,
+) -> pa.Schema:
+    """The arrangement's columns for one table, whose columns are `found`."""
+    require_columns(found.names, [source.time], f"{source.what}: time")
+    require_columns(found.names, list(group.keys), f"GroupBy {group.name!r}: keys")
+    check_time_type(found.field(source.time).type, f"{source.what}: time {source.time!r}")
+    for name in inputs:
+        require_columns(found.names, [name], f"GroupBy {group.name!r}")
+    types = canonical_schema(pa.schema([found.field(name) for name in inputs]))
+    for aggregation in group.aggregations:
+        where = f"GroupBy {group.name!r}: {aggregation.column} {aggregation.label}"
+        feature_type(aggregation, types, where)
+    keys = canonical_schema(pa.schema([found.field(name) for name in group.keys]))
+    moment = [pa.field(MOMENT, pa.int64())] if changing else []
+    return pa.schema(
+        [
+            *(pa.field(f"k{i}", key_type(f.type)) for i, f in enumerate(keys)),
+            pa.field(EVENT_TIME, pa.int64()),
+            *(pa.field(f"v{i}", f.type) for i, f in enumerate(types)),
+            *(pa.field(f"w{i}", pa.bool_()) for i in range(len(conditions))),
+            *moment,
         ]
-        columns.append(
-            F.expr(millis_sql(quoted(source.time), found.field(source.time).type)).alias(EVENT_TIME)
-        )
-        columns += [F.col(quoted(name)).alias(f"v{i}") for i, name in enumerate(self.inputs)]
-        try:
-            columns += [F.expr(text).alias(f"w{i}") for i, text in enumerate(self.conditions)]
-            frame = frame.where(F.col(quoted(source.time)).isNotNull()).select(*columns)
-            frame.schema  # noqa: B018  forces Spark to check the conditions
-        except Exception as error:
-            reason = str(error).strip().splitlines()[0]
-            raise SchemaError(f"GroupBy {self.group.name!r}: where: {reason}") from error
-        return frame
+    )
 
-    def without_time(self) -> DataFrame:
-        """The source's rows that have no time, for the quarantine."""
-        from pyspark.sql import functions as F  # noqa: N812
 
-        return self.table.frame.where(F.col(quoted(self.group.source.time)).isNull())
+def _differ(group: GroupBy, source: Source, found: pa.Schema, first: pa.Schema) -> SchemaError:
+    names = [*group.keys, source.time, *_input_columns(group)]
+    for name, a, b in zip(names, found, first, strict=False):
+        if a.type != b.type:
+            return SchemaError(
+                f"GroupBy {group.name!r}: column {name!r} is {a.type} in {source.what} and "
+                f"{b.type} in another source; cast one of them in select"
+            )
+    return SchemaError(f"GroupBy {group.name!r}: its sources have different columns")
+
+
+def _columns(
+    group: GroupBy,
+    source: Source,
+    piece: Piece,
+    schema: pa.Schema,
+    inputs: Sequence[str],
+    conditions: Sequence[str],
+) -> tuple[Taken, ...]:
+    """How the arrangement's columns are made from a piece's table."""
+    sources = [*group.keys, source.time, *inputs, *conditions]
+    forms = [Form.PLAIN] * len(group.keys) + [Form.MILLIS] + [Form.PLAIN] * len(inputs)
+    forms += [Form.SQL] * len(conditions)
+    columns = [
+        Taken(f.name, name, f.type, form)
+        for f, name, form in zip(schema, sources, forms, strict=False)
+    ]
+    if MOMENT in schema.names:
+        if piece.moment is not None:
+            columns.append(Taken(MOMENT, piece.moment, pa.int64(), Form.MILLIS))
+        else:
+            columns.append(Taken(MOMENT, "", pa.int64(), Form.CONSTANT, ALWAYS))
+    if piece.sign is not None:
+        columns.append(Taken(DIFF, piece.sign[0], pa.int64(), piece.sign[1]))
+    return tuple(columns)
+
+
+def _times(columns: Sequence[Taken]) -> tuple[str, ...]:
+    """Columns that no row may be without."""
+    return tuple(c.name for c in columns if c.form is Form.MILLIS)
 
 
 def _input_columns(group: GroupBy) -> tuple[str, ...]:
@@ -163,3 +206,11 @@ def condition_mask(table: pa.Table, name: str) -> np.ndarray:
     mask: Any = pc.fill_null(single_chunk(table.column(name)), False)
     found: np.ndarray = mask.to_numpy(zero_copy_only=False)
     return found
+
+
+def check_source_columns(names: Sequence[str], what: str) -> None:
+    for name in names:
+        if name.startswith("__"):
+            raise DefinitionError(
+                f"{what}: column {name!r}: names that start with two underscores belong to Windrow"
+            )

@@ -14,28 +14,40 @@ carrying the features they have.
 
 from __future__ import annotations
 
+import contextlib
+import datetime as dt
+import hashlib
+import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from windrow.errors import DefinitionError
-from windrow.features.arrange import EVENT_TIME, EventInputs, condition_mask, key_type
+from windrow.errors import DefinitionError, ShardNotFoundError
+from windrow.features.arrange import EVENT_TIME, MOMENT, GroupInputs, condition_mask, key_type
 from windrow.features.compute import Events, QueryTimes, feature_type, group_features
 from windrow.features.definitions import Join, JoinedGroup
+from windrow.features.lifetimes import lifetimes
 from windrow.features.queries import KEY, QUERY_TIME
 from windrow.features.results import write_file
 from windrow.merging import merge_segments
 from windrow.rows.ordering import HIGHEST, exact
 from windrow.rows.types import single_chunk
-from windrow.shard.part import Part
+from windrow.shard.part import Part, WrittenPart
 from windrow.shard.plan import even_cuts, slices_between
 from windrow.shard.report import Written, peak_memory
 from windrow.shard.scan import Counters, RunReader, Scan, Slice, TimeRange
 from windrow.shard.shard import Shard
 from windrow.shard.spec import PREFIX, by_hash
 from windrow.shard.store import Store
+from windrow.sources.definitions import (
+    EntitySource,
+    EventSource,
+    PreAggregatedSource,
+    Source,
+)
 from windrow.updates import DIFF, int64_values
 
 SLICE_ROWS = 1_000_000  # events and queries that a task holds
@@ -69,24 +81,68 @@ class Arranged:
     conditions: tuple[str, ...]
 
     @staticmethod
-    def make(group: JoinedGroup, bound: EventInputs, shard: Shard) -> Arranged:
+    def make(group: JoinedGroup, bound: GroupInputs, shard: Shard) -> Arranged:
         read = shard.snapshot(consolidate="none")
         scan = row_scan(read.scan)
         # The table is not needed in tasks, and may be a DataFrame, which does not travel.
-        source = replace(group.group.source, table="arranged")
-        group = replace(group, group=replace(group.group, source=source))
+        sources = [without_tables(source) for source in group.group.sources]
+        group = replace(group, group=replace(group.group, source=sources))
         return Arranged(group, scan, tuple(read.parts), bound.inputs, bound.conditions)
 
-    def events(self, slice_: Slice) -> Events:
-        table = read_sorted(self.scan, slice_)
-        values = [name for name in self.scan.spec.schema.names if name.startswith("v")]
+    def events(self, slice_: Slice) -> tuple[Events, pa.Table]:
+        """The rows of a slice, and those that take away what is not there."""
+        if MOMENT not in self.scan.spec.schema.names:
+            table = read_sorted(self.scan, slice_)
+            return self._events(table, None), table.slice(0, 0)
+        table = read_sorted(self.scan, slice_, once=True)
+        diffs = int64_values(table, DIFF)
+        moments = int64_values(table, MOMENT)
+        table = table.drop_columns([DIFF])
+        columns = [single_chunk(c) for c in table.drop_columns([MOMENT, PREFIX]).columns]
+        found = lifetimes(columns, moments, diffs)
+        order = found.rows.argsort(kind="stable")  # back into the order of keys and times
+        rows = table.take(pa.array(found.rows[order]))
+        lives = (found.born[order], found.died[order])
+        return self._events(rows, lives), table.take(pa.array(found.missing))
+
+    def rejected(self, missing: pa.Table) -> pa.Table:
+        """Rows for the quarantine: deletions of what is not there. There should be none."""
+        group = self.group.group
+        names = [*group.keys, group.sources[0].time, *self.inputs]
+        rows = missing.select([*self.scan.spec.key, EVENT_TIME, *self._values, MOMENT]).to_pylist()
+        moments = [dt.datetime.fromtimestamp(row[MOMENT] / 1000, dt.UTC) for row in rows]
+        texts = [
+            json.dumps(dict(zip(names, row.values(), strict=False)), default=_text) for row in rows
+        ]
+        reasons = [f"taken away at {moment.isoformat()}, but not there" for moment in moments]
+        sources = [", ".join(source.name for source in group.sources)] * len(rows)
+        return pa.table([sources, texts, reasons], schema=REJECTED)
+
+    @property
+    def _values(self) -> list[str]:
+        return [name for name in self.scan.spec.schema.names if name.startswith("v")]
+
+    def _events(self, table: pa.Table, lives: tuple[np.ndarray, np.ndarray] | None) -> Events:
         return Events(
             table.select(list(self.scan.spec.key)),
             int64_values(table, EVENT_TIME),
-            table.select(values).rename_columns(list(self.inputs)),
+            table.select(self._values).rename_columns(list(self.inputs)),
             {text: condition_mask(table, f"w{i}") for i, text in enumerate(self.conditions)},
             int64_values(table, PREFIX),
+            lives,
         )
+
+
+def _text(value: Any) -> str:
+    return value.isoformat() if hasattr(value, "isoformat") else str(value)
+
+
+def without_tables(source: Source) -> Source:
+    """A source that travels to tasks: what it reads stays behind."""
+    if isinstance(source, EntitySource):
+        return EntitySource(source.name, source.time, changes="arranged")
+    assert isinstance(source, EventSource | PreAggregatedSource)
+    return replace(source, table="arranged")
 
 
 def row_scan(scan: Scan) -> Scan:
@@ -94,8 +150,8 @@ def row_scan(scan: Scan) -> Scan:
     return Scan(scan.store, scan.spec, TimeRange(None, HIGHEST, 0), scan.columns)
 
 
-def read_sorted(scan: Scan, slice_: Slice) -> pa.Table:
-    """All rows of a slice, each as often as it is there, with `_prefix`.
+def read_sorted(scan: Scan, slice_: Slice, once: bool = False) -> pa.Table:
+    """All rows of a slice with `_prefix`, each as often as it is there; or `once`, with `_diff`.
 
     They are in order of the prefix and the first order column: runs are merged, not sorted anew.
     """
@@ -109,19 +165,65 @@ def read_sorted(scan: Scan, slice_: Slice) -> pa.Table:
         tables += found
         lengths.append(sum(table.num_rows for table in found))
     if not tables:
-        own = [pa.field(DIFF, pa.int64()), pa.field(PREFIX, pa.int64())]
-        return pa.schema([*scan.spec.schema, *own]).empty_table().drop_columns([DIFF])
+        own = [pa.field(DIFF, pa.int64())] if once else []
+        return pa.schema([*scan.spec.schema, *own, pa.field(PREFIX, pa.int64())]).empty_table()
     table = pa.concat_tables(tables).combine_chunks()
     diffs = int64_values(table, DIFF)
     order: np.ndarray | None = None
     if sum(length > 0 for length in lengths) > 1:
         moments = exact(single_chunk(table.column(scan.spec.order.columns[0])))
         order = merge_segments(np.vstack([int64_values(table, PREFIX), moments]), lengths)
-    if diffs.size and diffs.max() > 1:
+    if not once and diffs.size and diffs.max() > 1:
         order = np.arange(diffs.size) if order is None else order
         order = np.repeat(order, diffs[order])
-    table = table.drop_columns([DIFF])
+    if not once:
+        table = table.drop_columns([DIFF])
     return table if order is None else table.take(pa.array(order))
+
+
+@dataclass(frozen=True)
+class SliceTarget:
+    """Where slices go: their files, rows that cannot be used, and notes of what is finished.
+
+    A note is written once a slice's files are whole, so that a run that was interrupted can go on
+    after the slices that are done. Picklable.
+    """
+
+    store: Store
+    quarantine: Store
+    notes: Store
+
+    def finished(self, number: int, written: Written) -> None:
+        text = json.dumps(asdict(written))
+        with self.notes.open_output(f"{number}.json") as out:
+            out.write(text.encode())
+
+    def done(self) -> dict[int, Written]:
+        """The slices that an earlier run finished."""
+        found: dict[int, Written] = {}
+        for name in self.notes.names():
+            try:
+                note = json.loads(self.notes.open_input(name).read())
+                number = int(name.removesuffix(".json"))
+                parts, rejected = (
+                    [WrittenPart(**part) for part in note[kind]] for kind in ("parts", "rejected")
+                )
+            except (ValueError, KeyError, TypeError):
+                continue  # the process died while it wrote the note: the slice is done again
+            found[number] = Written(parts, 0, note["counters"], rejected)
+        return found
+
+
+REJECTED = pa.schema([("source", pa.string()), ("row", pa.string()), ("reason", pa.string())])
+
+
+@dataclass(frozen=True)
+class SliceResult:
+    """Queries with their features; rows that could not be used; and what was counted."""
+
+    table: pa.Table
+    rejected: list[pa.Table]
+    counters: dict[str, int]
 
 
 @dataclass(frozen=True)
@@ -147,37 +249,72 @@ class SliceJob:
         parts = {part for slices in several for one in slices for part in one.parts}
         return sum(part.rows for part in parts)
 
-    def compute(self, number: int) -> tuple[pa.Table, dict[str, int]]:
-        """The queries of one slice with their features, and what was counted."""
+    def compute(self, number: int) -> SliceResult:
+        """The queries of one slice with their features."""
         table = read_sorted(self.queries, self.query_slices[number])
-        keys = table.select(list(self.queries.spec.key))
-        keys = keys.rename_columns([f"k{i}" for i in range(keys.num_columns)])
-        times = single_chunk(table.column(QUERY_TIME))
-        queries = QueryTimes(
-            keys,
-            times.fill_null(0).to_numpy(zero_copy_only=False),
-            times.is_valid().to_numpy(zero_copy_only=False),
-            int64_values(table, PREFIX),
-        )
-        counters = {"queries": table.num_rows}
-        if self.counted is not None:
-            counters["null_times"] = times.null_count
-            counters["null_keys"] = _null_keys(table, self.counted)
-        columns = [single_chunk(table.column(name)) for name in self.carried]
+        queries = self._times(table)
+        base = self._carried(table)
+        columns, rejected, counters = base.table.columns, [], base.counters
         if table.num_rows:
             for arranged, slices in zip(self.arranged, self.event_slices, strict=True):
-                events = arranged.events(slices[number])
+                events, missing = arranged.events(slices[number])
+                if missing.num_rows:
+                    counters["missing"] = counters.get("missing", 0) + missing.num_rows
+                    rejected.append(arranged.rejected(missing))
                 counters["events"] = counters.get("events", 0) + events.times.size
                 columns += group_features(arranged.group.group, events, queries)
         else:
             columns += [pa.nulls(0, f.type) for f in list(self.output)[len(columns) :]]
-        return pa.table(columns, schema=self.output), counters
+        return SliceResult(pa.table(columns, schema=self.output), rejected, counters)
 
-    def write(self, number: int, store: Store) -> Written:
+    def _times(self, table: pa.Table) -> QueryTimes:
+        keys = table.select(list(self.queries.spec.key))
+        times = single_chunk(table.column(QUERY_TIME))
+        return QueryTimes(
+            keys.rename_columns([f"k{i}" for i in range(keys.num_columns)]),
+            times.fill_null(0).to_numpy(zero_copy_only=False),
+            times.is_valid().to_numpy(zero_copy_only=False),
+            int64_values(table, PREFIX),
+        )
+
+    def _carried(self, table: pa.Table) -> SliceResult:
+        """The columns of queries that go into the result, and what is counted of them."""
+        counters = {"queries": table.num_rows}
+        if self.counted is not None:
+            counters["null_times"] = table.column(QUERY_TIME).null_count
+            counters["null_keys"] = _null_keys(table, self.counted)
+        columns = [single_chunk(table.column(name)) for name in self.carried]
+        return SliceResult(pa.table(columns, names=list(self.carried)), [], counters)
+
+    def all_queries(self) -> QueryTimes:
+        """The queries of all slices; for few of them."""
+        return self._times(self._all())
+
+    def without_features(self) -> SliceResult:
+        """All queries, in the order of `all_queries`."""
+        return self._carried(self._all())
+
+    def _all(self) -> pa.Table:
+        tables = [read_sorted(self.queries, one) for one in self.query_slices]
+        return pa.concat_tables(tables).combine_chunks()
+
+    def write(self, number: int, target: SliceTarget) -> Written:
         """Compute one slice and store it as a file."""
-        table, counters = self.compute(number)
-        parts = [write_file(store, table)] if table.num_rows else []
-        return Written(parts, 0, {**counters, "peak_memory": peak_memory()})
+        found = self.compute(number)
+        parts = [write_file(target.store, found.table)] if found.table.num_rows else []
+        rejected = [write_file(target.quarantine, table) for table in found.rejected]
+        counters = {**found.counters, "peak_memory": peak_memory()}
+        written = Written(parts, 0, counters, rejected)
+        target.finished(number, written)
+        return written
+
+    @property
+    def digest(self) -> str:
+        """Names the cut into slices: work that was cut otherwise cannot be gone on with."""
+        cuts = [(one.start, one.end) for one in self.query_slices]
+        parts = [sorted(p.path for s in slices for p in s.parts) for slices in self.event_slices]
+        text = json.dumps([cuts, parts, str(self.output)], default=str)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def _null_keys(table: pa.Table, names: Sequence[str]) -> int:
@@ -203,15 +340,7 @@ def plan_pass(
     cuts = even_cuts(parts, wanted, None)
     output = [scan.spec.schema.field(name) for name in carried]
     for one in arranged:
-        inputs = pa.schema(
-            [
-                pa.field(name, one.scan.spec.schema.field(f"v{i}").type)
-                for i, name in enumerate(one.inputs)
-            ]
-        )
-        for feature in one.group.group.features:
-            type_ = feature_type(feature.aggregation, inputs, feature.name)
-            output.append(pa.field(one.group.column(feature), type_))
+        output += feature_fields(one.group, one.scan.spec.schema, one.inputs)
     return SliceJob(
         tuple(arranged),
         tuple(tuple(slices_between(one.parts, cuts)) for one in arranged),
@@ -223,8 +352,19 @@ def plan_pass(
     )
 
 
+def feature_fields(group: JoinedGroup, schema: pa.Schema, names: Sequence[str]) -> list[pa.Field]:
+    """The columns of a group's features; `schema` is that of its arrangement."""
+    inputs = pa.schema([(name, schema.field(f"v{i}").type) for i, name in enumerate(names)])
+    return [
+        pa.field(group.column(f), feature_type(f.aggregation, inputs, f.name))
+        for f in group.group.features
+    ]
+
+
 def sorted_queries(uri: str, schema: pa.Schema, options: dict[str, str] | None) -> Shard:
-    """An empty shard for queries by key and time, with the columns of `sorted_schema`."""
+    """The shard for queries by key and time, with the columns of `sorted_schema`."""
+    with contextlib.suppress(ShardNotFoundError):
+        return Shard.open(uri, storage_options=options)
     return Shard.create(
         uri,
         schema,

@@ -14,7 +14,8 @@ import pyarrow as pa
 
 from windrow.algebra.aggregation import Aggregation
 from windrow.algebra.evaluate import Column, Ranges, enumerate_lists, evaluate, list_offsets
-from windrow.algebra.windows import DAY, Window, floor_to
+from windrow.algebra.spans import SpannedColumn, Spans, evaluate_spans
+from windrow.algebra.windows import Window, floor_to
 from windrow.features.definitions import GroupBy
 from windrow.features.timeline import Lane, Timelines, search
 from windrow.merging import sort_words
@@ -37,6 +38,7 @@ class Events:
     inputs: pa.Table
     conditions: Mapping[str, np.ndarray]
     hashes: np.ndarray | None = None
+    lives: tuple[np.ndarray, np.ndarray] | None = None  # born and died, of rows that change
 
 
 @dataclass(frozen=True)
@@ -75,8 +77,10 @@ def group_features(group: GroupBy, events: Events, queries: QueryTimes) -> list[
     """One array per feature of the group, in the order of `queries`."""
     times = np.where(queries.valid, queries.times, 0)
     if group.accuracy == "snapshot":
-        times = floor_to(times, DAY)
+        times = floor_to(times, group.refresh)
     timelines = _timelines(events, queries, times)
+    if events.lives is not None:
+        return spanned_features(group, events, queries, timelines)
     back = None
     if timelines.query_order is not None:
         back = np.empty(times.size, np.int64)
@@ -127,6 +131,134 @@ def _has_null(keys: pa.Table) -> np.ndarray:
     for column in keys.columns:
         null |= single_chunk(column).is_null().to_numpy(zero_copy_only=False)
     return null
+
+
+def spanned_features(
+    group: GroupBy, events: Events, queries: QueryTimes, timelines: Timelines
+) -> list[pa.Array]:
+    """Features over rows that come and go: each row counts for a span of queries."""
+    assert events.lives is not None
+    dead = ~queries.valid | _has_null(queries.keys)
+    order = timelines.query_order
+    dead = dead if order is None else dead[order]
+    asked = Asked.make(timelines, events.lives, dead)
+    # Dead queries are given the answer of one that no row counts for.
+    where = np.full(dead.size, asked.size)
+    where[~dead] = np.arange(asked.size)
+    back = where
+    if order is not None:
+        back = np.empty(dead.size, np.int64)
+        back[order] = where
+    spans: dict[object, Spanned] = {}
+    elements: dict[object, Elements] = {}
+    results: list[pa.Array] = []
+    for aggregation in group.aggregations:
+        inputs = (aggregation.column, aggregation.bucket, aggregation.condition)
+        if inputs not in elements:
+            elements[inputs] = Elements.make(aggregation, events, timelines)
+        for feature in aggregation.features():
+            key = (inputs, feature.window)
+            if key not in spans:
+                first, last = asked.spans(feature.window)
+                spans[key] = elements[inputs].spanned(first, last, asked, timelines)
+            results.append(spans[key].evaluate(aggregation).take(pa.array(back)))
+    return results
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Queries with a key and a time, sorted, beside the events that may count for them.
+
+    For each event `first` and `last` delimit the queries of its key.
+    """
+
+    times: np.ndarray
+    first: np.ndarray
+    last: np.ndarray
+    event_times: np.ndarray
+    born: np.ndarray
+    died: np.ndarray
+
+    @property
+    def size(self) -> int:
+        return int(self.times.size)
+
+    @staticmethod
+    def make(timelines: Timelines, lives: tuple[np.ndarray, np.ndarray], dead: np.ndarray) -> Asked:
+        keys = timelines.query_keys[~dead]
+        born, died = lives
+        if timelines.order is not None:
+            born, died = born[timelines.order], died[timelines.order]
+        return Asked(
+            timelines.queries[~dead],
+            np.searchsorted(keys, timelines.keys, "left"),
+            np.searchsorted(keys, timelines.keys, "right"),
+            timelines.times,
+            born,
+            died,
+        )
+
+    def spans(self, window: Window) -> tuple[np.ndarray, np.ndarray]:
+        """For each event the queries [first, last) whose window holds it while it lives."""
+        start, end = window.bounds(self.times)
+        # In the window: start <= t < end. Alive: born < q <= died. All switch once as q grows.
+        first = np.maximum(
+            search(end, self.first, self.last, self.event_times + 1),
+            search(self.times, self.first, self.last, self.born + 1),
+        )
+        last = np.minimum(
+            search(start, self.first, self.last, self.event_times + 1),
+            search(self.times, self.first, self.last, self.died + 1),
+        )
+        return first, np.maximum(first, last)
+
+
+def lanes_of(words: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """A number for each column of words, ascending with them, and a column for each number."""
+    order = sort_words(words)
+    new = np.ones(order.size, np.bool_)
+    new[1:] = (words[:, order[1:]] != words[:, order[:-1]]).any(axis=0)
+    lanes = np.empty(order.size, np.int64)
+    lanes[order] = np.cumsum(new) - 1
+    return lanes, order[new]
+
+
+@dataclass(frozen=True)
+class Spanned:
+    """Elements with the spans of queries that count them.
+
+    With buckets (`levels`) the spans are over places: each is a query in one bucket. `places`
+    then gives, for each, the query, and an element that has its buckets.
+    """
+
+    column: SpannedColumn
+    queries: int
+    levels: list[pa.Array]
+    places: tuple[np.ndarray, np.ndarray] | None
+
+    def query(self, there: np.ndarray) -> np.ndarray:
+        return there if self.places is None else self.places[0][there]
+
+    def leader(self, there: np.ndarray) -> np.ndarray:
+        return there if self.places is None else self.places[1][there]
+
+    def evaluate(self, aggregation: Aggregation) -> pa.Array:
+        """The result for each asked query, and last for one that no row counts for."""
+        found = evaluate_spans(aggregation, self.column)
+        if not self.levels:
+            return found
+        there = np.flatnonzero(self.column.spans.counts() > 0)
+        codes = [exact(level) for level in self.levels]
+        query, leader = self.query(there), self.leader(there)
+        order = sort_words(np.vstack([query, *(code[leader] for code in codes)]))
+        return gather_maps(
+            found.take(pa.array(there[order])),
+            query[order],
+            leader[order],
+            self.levels,
+            codes,
+            self.queries,
+        )
 
 
 @dataclass(frozen=True)
@@ -215,6 +347,32 @@ class Elements:
     def _known_ranges(self) -> dict[int, tuple[Ranges, Ranges]]:
         return {}
 
+    def spanned(
+        self, first: np.ndarray, last: np.ndarray, asked: Asked, timelines: Timelines
+    ) -> Spanned:
+        """The elements that some query counts, given the spans of all events."""
+        first, last = first[self.events], last[self.events]
+        counted = np.flatnonzero(first < last)
+        first, last = first[counted], last[counted]
+        values = self.values.take(pa.array(counted))
+        times = timelines.times[self.events[counted]]
+        if not self.buckets:
+            spans = Spans(first, last, asked.size + 1)
+            return Spanned(SpannedColumn(values, times, spans), asked.size + 1, [], None)
+        # A lane is a key's bucket; each lane has the queries of its key to itself.
+        levels = [level.take(pa.array(counted)) for level in self.buckets]
+        words = np.vstack([self.keys[counted], *(exact(level) for level in levels)])
+        lanes, leader = lanes_of(words)
+        event = self.events[counted]
+        lane_first = asked.first[event[leader]]
+        sizes = asked.last[event[leader]] - lane_first
+        base = np.cumsum(sizes) - sizes
+        shift = (base - lane_first)[lanes]
+        spans = Spans(first + shift, last + shift, int(sizes.sum()))
+        lane, within = enumerate_lists(sizes)
+        places = (lane_first[lane] + within, leader[lane])
+        return Spanned(SpannedColumn(values, times, spans), asked.size + 1, levels, places)
+
     def _by_bucket(
         self,
         aggregation: Aggregation,
@@ -256,28 +414,28 @@ class Elements:
         by_query = sort_words(np.vstack([query, lane])) if query.size else np.zeros(0, np.int64)
         found, query = found.take(pa.array(by_query)), query[by_query]
         rows = order[lane_start[lane[by_query]]]
-        return self._gather(found, query, rows, levels, codes, query_keys.size)
+        return gather_maps(found, query, rows, levels, codes, query_keys.size)
 
-    @staticmethod
-    def _gather(
-        found: pa.Array,
-        query: np.ndarray,
-        rows: np.ndarray,
-        levels: list[pa.Array],
-        codes: list[np.ndarray],
-        queries: int,
-    ) -> pa.Array:
-        """Results sorted by (query, outer bucket, inner bucket) become maps, innermost first."""
-        for depth in range(len(levels) - 1, -1, -1):
-            keys = levels[depth].take(pa.array(rows))
-            outer = np.vstack([query, *(codes[d][rows] for d in range(depth))])
-            new = np.ones(query.size, np.bool_)
-            new[1:] = (outer[:, 1:] != outer[:, :-1]).any(axis=0)
-            starts = np.flatnonzero(new)
-            if depth == 0:
-                lengths = np.bincount(query, minlength=queries)
-            else:
-                lengths = np.diff(np.append(starts, query.size))
-            found = pa.MapArray.from_arrays(list_offsets(lengths), keys, found)
-            query, rows = query[starts], rows[starts]
-        return found
+
+def gather_maps(
+    found: pa.Array,
+    query: np.ndarray,
+    rows: np.ndarray,
+    levels: list[pa.Array],
+    codes: list[np.ndarray],
+    queries: int,
+) -> pa.Array:
+    """Results sorted by (query, outer bucket, inner bucket) become maps, innermost first."""
+    for depth in range(len(levels) - 1, -1, -1):
+        keys = levels[depth].take(pa.array(rows))
+        outer = np.vstack([query, *(codes[d][rows] for d in range(depth))])
+        new = np.ones(query.size, np.bool_)
+        new[1:] = (outer[:, 1:] != outer[:, :-1]).any(axis=0)
+        starts = np.flatnonzero(new)
+        if depth == 0:
+            lengths = np.bincount(query, minlength=queries)
+        else:
+            lengths = np.diff(np.append(starts, query.size))
+        found = pa.MapArray.from_arrays(list_offsets(lengths), keys, found)
+        query, rows = query[starts], rows[starts]
+    return found

@@ -8,23 +8,31 @@ store     where the result goes
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from windrow.errors import ShardNotFoundError
-from windrow.features.arrange import EventInputs
+from windrow.errors import OptionError
+from windrow.features.arrange import GroupInputs
+from windrow.features.arrangements import Todo, find
 from windrow.features.backfill import SLICE_ROWS, Pass, check_keys, passes_of
 from windrow.features.definitions import Join
 from windrow.features.queries import QueryInputs
-from windrow.shard.shard import Shard
 from windrow.shard.store import Store
 from windrow.sources.bound import BoundTable
 from windrow.sources.files import FileRows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+MERGE, BROADCAST = "merge", "broadcast"
+STRATEGIES = (MERGE, BROADCAST)
+BROADCAST_QUERIES = 20_000  # a task holds all of them
+BROADCAST_RATIO = 100  # events for each query, at least: else arranging pays soon
 
 
 @dataclass(frozen=True)
@@ -42,46 +50,57 @@ class Reading:
 
 @dataclass(frozen=True)
 class Arranging:
-    """An arrangement: where it rests, whether it is there, and why it is built or not.
+    """An arrangement: what it holds, and what has to be done for it."""
 
-    `kept` arrangements rest beneath the project; others are dropped with the backfill.
-    """
-
-    inputs: EventInputs
-    name: str
-    kept: bool
-    rows: int | None  # of the arrangement, if it is there
-    reason: str
+    inputs: GroupInputs
+    todo: Todo
 
     @property
-    def there(self) -> bool:
-        return self.rows is not None
-
-    @property
-    def reading(self) -> Reading:
-        return Reading(self.inputs.table, self.inputs.rows, self.inputs.reason)
+    def name(self) -> str:
+        return self.inputs.name
 
     @property
     def estimated_rows(self) -> int | None:
-        if self.rows is not None:
-            return self.rows
-        parquet = self.inputs.table.parquet
-        return parquet.rows if parquet is not None else None
+        """Rows that it will hold; None if nobody knows."""
+        found = self.pending_rows
+        return None if found is None else self.todo.rows + found
+
+    @property
+    def pending_rows(self) -> int | None:
+        """Rows of raw tables that will be read."""
+        total = 0
+        for step in self.todo.pending:
+            parquet = self.inputs.pieces[step.piece].table.parquet
+            if parquet is None:
+                return None
+            total += parquet.rows if step.uris is None else parquet.only(set(step.uris)).rows
+        return total
+
+    def readings(self) -> Iterator[tuple[str, Reading]]:
+        """The tables that will be read for it."""
+        for number in sorted({step.piece for step in self.todo.pending}):
+            piece = self.inputs.pieces[number]
+            steps = [step for step in self.todo.pending if step.piece == number]
+            table = piece.table
+            if all(step.uris is not None for step in steps) and table.parquet is not None:
+                uris = {uri for step in steps for uri in step.uris or ()}
+                kept = tuple(uri for uri in table.uris or () if uri in uris)
+                table = replace(table, uris=kept, parquet=table.parquet.only(uris))
+            yield piece.source.name, Reading(table, piece.rows, piece.reason)
 
     def __str__(self) -> str:
         group = self.inputs.group
-        action = "use" if self.there else "build"
-        size = f", {self.rows:,} events" if self.rows is not None else ""
+        there = f", {self.todo.rows:,} rows there" if self.todo.rows else ""
         columns = ", ".join(self.inputs.inputs)
         return (
-            f"{action} {self.name}{size}: by {', '.join(group.keys)} and {group.source.time}, "
-            f"with {columns} ({self.reason})"
+            f"{self.todo.action} {self.name}{there}: by {', '.join(group.keys)} and time, "
+            f"with {columns} ({self.todo.reason})"
         )
 
 
 @dataclass(frozen=True)
-class Merging:
-    """A pass: groups computed together, merged with the queries sorted by the same keys.
+class PassPlan:
+    """Groups computed together, beside the queries sorted by the same keys; how, and why so.
 
     `arrangements` are numbers of the plan's arrangements, one per group.
     """
@@ -90,15 +109,20 @@ class Merging:
     arrangements: tuple[int, ...]
     events: int | None
     queries: int | None
+    strategy: str
+    reason: str
 
     def __str__(self) -> str:
         features = sum(len(g.group.features) for g in self.keys.groups)
         windows = {f.window for g in self.keys.groups for f in g.group.features}
         names = ", ".join(g.group.name for g in self.keys.groups)
         text = (
-            f"{names}: merge by {', '.join(self.keys.left_keys)}; {_many(features, 'feature')} "
-            f"in {_many(len(windows), 'window')}, one pass over the events"
+            f"{names}: {self.strategy} by {', '.join(self.keys.left_keys)} ({self.reason}); "
+            f"{_many(features, 'feature')} in {_many(len(windows), 'window')}"
         )
+        if self.strategy == BROADCAST:
+            return f"{text}; events are neither sorted nor stored"
+        text += ", one pass over the events"
         if self.events is not None and self.queries is not None:
             slices = max(-(-(self.events + self.queries) // SLICE_ROWS), 1)
             text += f"; at least {_many(slices, 'slice')} of at most {SLICE_ROWS:,} rows, or a key"
@@ -115,8 +139,40 @@ class BackfillPlan:
     queries: QueryInputs
     reading: Reading
     arrangements: tuple[Arranging, ...]
-    passes: tuple[Merging, ...]
+    passes: tuple[PassPlan, ...]
     result: Store
+
+    @property
+    def arranged(self) -> set[int]:
+        """The arrangements that are needed: those of passes that merge."""
+        merging = (one for one in self.passes if one.strategy == MERGE)
+        return {number for one in merging for number in one.arrangements}
+
+    @property
+    def fingerprint(self) -> str | None:
+        """The same for the same work over the same data; None if nobody can tell."""
+        stamps = self.queries.table.stamps()
+        if stamps is None or any(one.todo.uri is None for one in self.arrangements):
+            return None
+        groups = [
+            [g.left_keys, g.prefix, g.group.name, g.group.accuracy, g.group.refresh]
+            for g in self.join.groups
+        ]
+        aggregations = [
+            (a.identity, a.alias) for g in self.join.groups for a in g.group.aggregations
+        ]
+        parts: list[Any] = [
+            aggregations,
+            self.join.name,
+            groups,
+            dict(self.join.derive),
+            sorted(stamps.items()),
+        ]
+        parts += [self.queries.span.start, self.queries.span.end, str(self.queries.schema)]
+        parts += [(one.todo.uri, sorted(one.todo.manifest.files)) for one in self.arrangements]
+        parts += [self.join.left.selected, self.join.left.where]
+        parts += [one.strategy for one in self.passes]
+        return hashlib.sha256(json.dumps(parts, default=str).encode()).hexdigest()[:16]
 
     def __str__(self) -> str:
         return "\n".join(self._lines())
@@ -128,10 +184,11 @@ class BackfillPlan:
         yield f"backfill {self.join.name}:{span}"
         yield f"  read     queries from {self.reading}"
         for one in self.arrangements:
-            if not one.there:
-                yield f"  read     {one.inputs.group.source.name} from {one.reading}"
-        for one in self.arrangements:
-            yield f"  arrange  {one}"
+            for name, reading in one.readings():
+                yield f"  read     {name} from {reading}"
+        for number, one in enumerate(self.arrangements):
+            if number in self.arranged:
+                yield f"  arrange  {one}"
         for number, one_pass in enumerate(self.passes):
             keys = ", ".join(one_pass.keys.left_keys)
             again = "again, with the features so far, " if number else ""
@@ -166,8 +223,11 @@ def plan_backfill(
     join: Join,
     start: str | date | None,
     end: str | date | None,
+    strategy: str | None = None,
 ) -> BackfillPlan:
     """Decide how to backfill `join`. Reads schemas, footers and logs, no rows."""
+    if strategy is not None and strategy not in STRATEGIES:
+        raise OptionError(f"strategy is {strategy!r}; it is one of {list(STRATEGIES)}")
     options = store.options_dict
     queries = QueryInputs.bind(join, spark, start, end, options)
     passes = passes_of(join)
@@ -176,9 +236,9 @@ def plan_backfill(
     for one in passes:
         found = []
         for group in one.groups:
-            inputs = EventInputs.bind(group.group, spark, options)
+            inputs = GroupInputs.bind(group.group, spark, options)
             check_keys(group, queries.schema, inputs.schema)
-            arranging = _arranging(inputs, store)
+            arranging = Arranging(inputs, find(inputs, store))
             arrangements.setdefault(arranging.name, arranging)
             found.append(list(arrangements).index(arranging.name))
         numbers.append(tuple(found))
@@ -193,37 +253,47 @@ def plan_backfill(
         queries,
         Reading(queries.table, rows, reason),
         known,
-        tuple(_merging(p, n, known, queries) for p, n in zip(passes, numbers, strict=True)),
+        tuple(
+            _pass_plan(p, n, known, queries, strategy) for p, n in zip(passes, numbers, strict=True)
+        ),
         Store.at(f"{store.uri}/results/{join.name}", options),
     )
 
 
-def _merging(
-    keys: Pass, numbers: tuple[int, ...], known: Sequence[Arranging], queries: QueryInputs
-) -> Merging:
+def _pass_plan(
+    keys: Pass,
+    numbers: tuple[int, ...],
+    known: Sequence[Arranging],
+    queries: QueryInputs,
+    forced: str | None,
+) -> PassPlan:
     rows = [known[n].estimated_rows for n in set(numbers)]
     events = None if None in rows else sum(r for r in rows if r is not None)
     parquet = queries.table.parquet
-    return Merging(keys, numbers, events, None if parquet is None else parquet.rows)
+    count = None if parquet is None else parquet.rows
+    arrangements = [known[n] for n in set(numbers)]
+    strategy, reason = _strategy(arrangements, events, count, forced)
+    return PassPlan(keys, numbers, events, count, strategy, reason)
 
 
-def _arranging(inputs: EventInputs, store: Store) -> Arranging:
-    """The arrangement that a group needs, and whether it is there.
-
-    It is kept only if a change of its source would be noticed: if the source is files. What a
-    view, a table name or a DataFrame stands for may be another thing next time.
-    """
-    name = f"{inputs.group.source.name}-{inputs.fingerprint}"
-    version = inputs.table.version()
-    if version is None:
-        why = "a change behind a name would not be noticed, so it is built each time"
-        return Arranging(inputs, name, False, None, why)
-    name = f"{name}-{version}"
-    uri = f"{store.uri}/arrangements/{name}"
-    try:
-        shard = Shard.open(uri, storage_options=store.options_dict)
-    except ShardNotFoundError:
-        return Arranging(inputs, name, True, None, "not there yet")
-    if shard.upper == 0:
-        return Arranging(inputs, name, True, None, "begun but not finished")
-    return Arranging(inputs, name, True, shard.stats().rows, "its files have not changed")
+def _strategy(
+    arrangements: Sequence[Arranging], events: int | None, queries: int | None, forced: str | None
+) -> tuple[str, str]:
+    """How a pass is computed, and why."""
+    changing = [one.name for one in arrangements if one.inputs.matched]
+    if forced == BROADCAST and changing:
+        raise OptionError(
+            f"strategy 'broadcast' is not possible for {changing[0]}: changes of a row have to be "
+            "brought together; leave strategy out, or use 'merge'"
+        )
+    if forced is not None:
+        return forced, "as asked"
+    if changing:
+        return MERGE, "changes of a row have to be brought together"
+    if any(one.todo.action != "build" for one in arrangements):
+        return MERGE, "events are arranged"
+    if queries is None or events is None:
+        return MERGE, "the number of queries or events is not known"
+    if queries <= BROADCAST_QUERIES and queries * BROADCAST_RATIO <= events:
+        return BROADCAST, f"{queries:,} queries are few beside {events:,} events not arranged"
+    return MERGE, f"{queries:,} queries over {events:,} events"

@@ -15,7 +15,8 @@ from windrow.features.arrange import key_type
 from windrow.features.definitions import Join
 from windrow.rows.types import canonical_schema
 from windrow.sources.bound import BoundTable, bind_table
-from windrow.sources.files import FileRows, Moments, Taken
+from windrow.sources.columns import Form, Taken
+from windrow.sources.files import FileRows, Moments
 from windrow.sources.tables import require_columns
 from windrow.sources.times import check_time_type, millis_sql
 from windrow.spark import arrow_to_spark_schema, parallelism, quoted
@@ -59,7 +60,7 @@ class QueryInputs:
             partitions=left.partitions,
             options=options,
         )
-        require_columns(table.frame, [left.time], f"{what}: time")
+        require_columns(table.schema.names, [left.time], f"{what}: time")
         for name in table.schema.names:
             if name.startswith("__"):
                 raise SchemaError(
@@ -69,13 +70,15 @@ class QueryInputs:
         type_ = table.schema.field(left.time).type
         check_time_type(type_, f"Join {join.name!r}: time {left.time!r}")
         low, high = _day(start, "start"), _day(end, "end")
+        if low is not None and high is not None and low > high:
+            raise OptionError(f"start {start!s} comes after end {end!s}")
         span = Moments(QUERY_TIME, low, None if high is None else high + DAY, nulls=True)
         return QueryInputs(join, table, canonical_schema(table.schema), span)
 
     def rows(self, spark: SparkSession, left_keys: Sequence[str]) -> tuple[FileRows | None, str]:
         """The sorted queries' rows as tasks read them, or None; and the reason."""
         taken = sorted_columns(self.schema, left_keys, self.join.left.time)
-        return self.table.rows(taken, self.span, parallelism(spark))
+        return self.table.rows(taken, [self.span], parallelism(spark))
 
     def frame(self) -> DataFrame:
         """The queries asked for, through Spark's reader, with their time as `__query_time`."""
@@ -108,7 +111,7 @@ def sorted_columns(schema: pa.Schema, left_keys: Sequence[str], time: str) -> tu
     """How tasks make the columns of `sorted_schema` from columns of `schema`."""
     sources = [*schema.names, *left_keys, time]
     return tuple(
-        Taken(f.name, source, f.type, as_millis=f.name == QUERY_TIME)
+        Taken(f.name, source, f.type, Form.MILLIS if f.name == QUERY_TIME else Form.PLAIN)
         for f, source in zip(sorted_schema(schema, left_keys), sources, strict=True)
     )
 

@@ -2,7 +2,8 @@
 
 Each step leaves its work where the next finds it, and nothing is visible before it is whole: an
 arrangement by its commit, a result by its own. What is only needed on the way rests beneath
-`tmp/` and is removed at the end, whatever happens.
+`tmp/`. A run that is interrupted leaves it there, and the next run of the same plan over the same
+data goes on after the last finished slice.
 """
 
 from __future__ import annotations
@@ -10,21 +11,38 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from windrow.errors import ShardNotFoundError
+from windrow.errors import ShardNotFoundError, WindrowError
 from windrow.features.arrange import EVENT_ORDER
-from windrow.features.backfill import Arranged, SliceJob, plan_pass, sorted_queries
-from windrow.features.plan import Arranging, BackfillPlan, Merging
+from windrow.features.arrangements import Manifest
+from windrow.features.backfill import (
+    REJECTED,
+    Arranged,
+    SliceJob,
+    SliceTarget,
+    plan_pass,
+    sorted_queries,
+)
+from windrow.features.broadcast import BroadcastJob, EventShape, ReduceJob
+from windrow.features.pieces import Piece
+from windrow.features.plan import BROADCAST, MERGE, Arranging, BackfillPlan, PassPlan
 from windrow.features.queries import QUERY_TIME, sorted_columns, sorted_schema, with_keys
-from windrow.features.results import commit_result, read_result, write_frame
+from windrow.features.results import commit_result, read_result, write_file, write_frame
 from windrow.progress import Progress
 from windrow.rows.types import canonical_schema
 from windrow.shard.part import new_id
-from windrow.shard.report import Written, add_counters, peak_memory, run_numbered
+from windrow.shard.report import (
+    Written,
+    add_counters,
+    peak_memory,
+    run_numbered,
+    run_writers,
+    together,
+)
 from windrow.shard.shard import Shard
 from windrow.shard.store import Store
 from windrow.sources.files import FileRows, Moments, ParquetFiles
@@ -42,7 +60,8 @@ class BackfillSummary:
     `queries` are the rows of the result. Those with a null key (of any group) or a null time are
     among them, with the features of an empty window. `rows_read` are the events and queries that
     were merged, `raw_rows_read` the rows of raw tables that were read to arrange them.
-    `quarantined` are events without a time, of arrangements that this backfill built.
+    `quarantined` are rows without a time, of arrangements that this backfill built, and changes of
+    rows that were not there.
     `peak_memory` is the most that a task, or the driver's Python, held, in bytes.
     """
 
@@ -54,6 +73,7 @@ class BackfillSummary:
     quarantined: int
     seconds: float
     peak_memory: int
+    slices_resumed: int = 0  # of an interrupted run of the same, and not done again
     stages: Mapping[str, float] = field(default_factory=dict)  # seconds of each
 
     def __str__(self) -> str:
@@ -86,13 +106,19 @@ class BackfillRun:
 
     def run(self) -> tuple[DataFrame, BackfillSummary]:
         started = time.perf_counter()
-        work = Store.at(f"{self.store.uri}/tmp/{new_id()}", self.store.options_dict)
+        name = self.plan.fingerprint or new_id()
+        work = Store.at(f"{self.store.uri}/tmp/{name}", self.store.options_dict)
         try:
-            shards = [self._arrange(one, work) for one in self.plan.arrangements]
+            shards = {
+                number: self._arrange(self.plan.arrangements[number], work)
+                for number in sorted(self.plan.arranged)
+            }
             schema, written = self._features(shards, work)
             commit_result(self.plan.result, schema, written.parts)
-        finally:
-            work.remove()
+        except WindrowError:
+            work.remove()  # nothing to go on with: data or definitions have to change first
+            raise
+        work.remove()
         self._count(written)
         found = self.counters
         summary = BackfillSummary(
@@ -101,9 +127,10 @@ class BackfillRun:
             raw_rows_read=found.get("raw_rows", 0),
             null_keys=found.get("null_keys", 0),
             null_times=found.get("null_times", 0),
-            quarantined=found.get("quarantined", 0),
+            quarantined=found.get("quarantined", 0) + found.get("missing", 0),
             seconds=time.perf_counter() - started,
             peak_memory=max(found.get("peak_memory", 0), peak_memory()),
+            slices_resumed=found.get("slices_resumed", 0),
             stages=self.stages,
         )
         frame = read_result(self.spark, self.plan.result, written.parts, schema)
@@ -113,48 +140,59 @@ class BackfillRun:
         self.counters = add_counters([self.counters, written.counters])
 
     def _arrange(self, one: Arranging, work: Store) -> Shard:
-        """The arrangement, built if it is not there."""
-        folder = f"{self.store.uri}/arrangements" if one.kept else work.uri
-        uri, options = f"{folder}/{one.name}", self.store.options_dict
-        inputs = one.inputs
+        """The arrangement, with everything taken in that is not there yet."""
+        todo, inputs, options = one.todo, one.inputs, self.store.options_dict
+        uri = todo.uri or f"{work.uri}/{one.name}"
         try:
             shard = Shard.open(uri, storage_options=options)
         except ShardNotFoundError:
             shard = Shard.create(
                 uri, inputs.schema, key=inputs.key_names, order=EVENT_ORDER, storage_options=options
             )
-        if shard.upper > 0:
+        if not todo.pending:
             return shard
-        self._quarantine(one)
-        title = f"arrange {inputs.group.source.name}"
-        with self._stage(title, one.estimated_rows):
-            if inputs.rows is not None:
-                shard.append_tasks(self.spark, inputs.rows, lower=0, upper=1, token="arranged")
-            else:
-                shard.append(inputs.arranged(), lower=0, upper=1, token="arranged")
-        arranged = shard.stats().rows
-        self.counters = add_counters([self.counters, {"raw_rows": arranged}])
+        todo.manifest.write(Store.at(uri, options))
+        before = shard.stats().rows
+        titles = ", ".join(source.name for source in inputs.group.sources)
+        with self._stage(f"arrange {titles}", one.pending_rows):
+            for number, step in enumerate(todo.steps):
+                if number >= todo.done:
+                    piece = inputs.pieces[step.piece]
+                    if step.uris is not None:
+                        piece = piece.only(step.uris, self.spark)
+                    self._quarantine(piece, f"{one.name}-{todo.manifest.digest}-{number}")
+                    self._append(shard, piece, todo.manifest, number)
+        self._add("raw_rows", shard.stats().rows - before)
         return shard
 
-    def _quarantine(self, one: Arranging) -> None:
-        """Keep the events that have no time where someone can look at them."""
-        from pyspark.sql import functions as F  # noqa: N812
+    def _append(self, shard: Shard, piece: Piece, manifest: Manifest, number: int) -> None:
+        lower, mark = manifest.base + number, manifest.digest
+        bounds = {"lower": lower, "upper": lower + 1}
+        token = f"{mark}-{number}"
+        if piece.rows is not None:
+            shard.append_tasks(self.spark, piece.rows, token=token, mark=mark, **bounds)
+        else:
+            tasks = 2 * parallelism(self.spark) if piece.exchanged else None
+            shard.append(piece.frame(), token=token, mark=mark, exchange=tasks, **bounds)
 
-        source = one.inputs.group.source
-        if one.inputs.table.has_no_null(source.time):
+    def _add(self, counter: str, value: int) -> None:
+        self.counters = add_counters([self.counters, {counter: value}])
+
+    def _quarantine(self, piece: Piece, name: str) -> None:
+        """Keep the rows that have no time where someone can look at them."""
+        if piece.never_rejects():
             return
-        rows = one.inputs.without_time()
-        with self._stage(f"look for bad times in {source.name}"):
-            if rows.isEmpty():
-                return
-            rows = rows.select("*", F.lit(f"{source.time} is null").alias("reason"))
-            store = Store.at(f"{self.store.uri}/quarantine/{one.name}", self.store.options_dict)
-            written = write_frame(rows, store)
-            commit_result(store, _schema(rows), written.parts)
+        rows = piece.rejected()
+        if rows.isEmpty():
+            return
+        store = Store.at(f"{self.store.uri}/quarantine/{name}", self.store.options_dict)
+        written = write_frame(rows, store)
+        commit_result(store, _schema(rows), written.parts)
         found = sum(part.rows for part in written.parts)
-        self.counters = add_counters([self.counters, {"quarantined": found, "raw_rows": found}])
+        self._add("quarantined", found)
+        self._add("raw_rows", found)
 
-    def _features(self, shards: list[Shard], work: Store) -> tuple[pa.Schema, Written]:
+    def _features(self, shards: dict[int, Shard], work: Store) -> tuple[pa.Schema, Written]:
         """Write the queries with their features and derived columns, pass by pass."""
         plan, join = self.plan, self.plan.join
         if not plan.passes:
@@ -165,12 +203,17 @@ class BackfillRun:
             last = number == len(plan.passes) - 1
             queries = self._sort(one, rows, frame, schema, f"{work.uri}/queries-{number}")
             job = self._job(one, shards, queries, schema, last)
-            if last and not join.derive:
-                return job.output, self._write_job(job, plan.result)
             target = Store.at(f"{work.uri}/features-{number}", work.options_dict)
-            written = self._write_job(job, target)
-            self._count(written)
+            if last and not join.derive:
+                target = plan.result
+            if one.strategy == BROADCAST:
+                written = self._broadcast(one, job, target, work)
+            else:
+                written = self._write_job(job, target, work)
             schema = job.output
+            if last and not join.derive:
+                return schema, written
+            self._count(written)
             if not last:
                 rows = self._pass_rows(target, written, schema, plan.passes[number + 1])
         frame = read_result(self.spark, target, written.parts, schema)
@@ -178,7 +221,7 @@ class BackfillRun:
 
     def _sort(
         self,
-        one: Merging,
+        one: PassPlan,
         rows: FileRows | None,
         frame: DataFrame | None,
         schema: pa.Schema,
@@ -187,41 +230,112 @@ class BackfillRun:
         """The queries, with the features they have, by the keys of a pass."""
         left_keys = one.keys.left_keys
         shard = sorted_queries(uri, sorted_schema(schema, left_keys), self.store.options_dict)
+        if shard.upper > 0:
+            return shard  # an interrupted run has sorted them
         with self._stage(f"sort queries by {', '.join(left_keys)}", one.queries):
             if rows is not None:
-                shard.append_tasks(self.spark, rows, lower=0, upper=1)
+                shard.append_tasks(self.spark, rows, lower=0, upper=1, token="sorted")
             else:
                 assert frame is not None
                 shard.append(with_keys(frame, schema, left_keys), lower=0, upper=1)
         return shard
 
     def _pass_rows(
-        self, store: Store, written: Written, schema: pa.Schema, following: Merging
+        self, store: Store, written: Written, schema: pa.Schema, following: PassPlan
     ) -> FileRows:
         """What one pass wrote, as the next one sorts it."""
         uris = [f"{store.uri}/{part.path}" for part in written.parts]
         files = ParquetFiles.read(uris, store.options_dict)
         taken = sorted_columns(schema, following.keys.left_keys, self.plan.join.left.time)
-        keep = Moments(QUERY_TIME, nulls=True)
+        keep = (Moments(QUERY_TIME, nulls=True),)
         return FileRows(files.shares(parallelism(self.spark)), taken, keep, store.options)
 
     def _job(
-        self, one: Merging, shards: list[Shard], queries: Shard, schema: pa.Schema, last: bool
+        self, one: PassPlan, shards: dict[int, Shard], queries: Shard, schema: pa.Schema, last: bool
     ) -> SliceJob:
         arranged = [
             Arranged.make(group, self.plan.arrangements[n].inputs, shards[n])
             for group, n in zip(one.keys.groups, one.arrangements, strict=True)
+            if one.strategy == MERGE
         ]
         counted = None
         if last:
             counted = tuple(sorted({name for g in self.plan.join.groups for name in g.left_keys}))
-        return plan_pass(arranged, queries, schema.names, counted, parallelism(self.spark))
+        job = plan_pass(arranged, queries, schema.names, counted, parallelism(self.spark))
+        if one.strategy == BROADCAST:
+            fields = [f for shape in self._shapes(one) for f in shape.fields()]
+            job = replace(job, output=pa.schema([*job.output, *fields]))
+        return job
 
-    def _write_job(self, job: SliceJob, target: Store) -> Written:
-        with self._stage("compute features", job.rows):
+    def _shapes(self, one: PassPlan) -> list[EventShape]:
+        return [
+            EventShape.make(group, self.plan.arrangements[n].inputs)
+            for group, n in zip(one.keys.groups, one.arrangements, strict=True)
+        ]
+
+    def _broadcast(self, one: PassPlan, job: SliceJob, target: Store, work: Store) -> Written:
+        """Send the queries to the events, share by share; then bring the partials together."""
+        store = Store.at(f"{work.uri}/partials-{new_id()}", work.options_dict)
+        shapes, paths = self._shapes(one), []
+        with self._stage("stream events past queries", one.events):
+            for shape, number in zip(shapes, one.arrangements, strict=True):
+                arranging = self.plan.arrangements[number]
+                found: list[str] = []
+                for place, piece in enumerate(arranging.inputs.pieces):
+                    self._quarantine(piece, f"{arranging.name}-{place}")
+                    written = self._stream(piece, BroadcastJob(shape, job, store))
+                    self._count(written)
+                    found += [part.path for part in written.parts]
+                paths.append(tuple(found))
+        reduce = ReduceJob(tuple(shapes), job, store, tuple(paths))
+
+        def write(_: int) -> Written:
+            result = reduce.compute()
+            parts = [write_file(target, result.table)] if result.table.num_rows else []
+            return Written(parts, 0, {**result.counters, "peak_memory": peak_memory()})
+
+        with self._stage("combine partials", one.queries):
+            return run_numbered(self.spark, 1, target, write)
+
+    def _stream(self, piece: Piece, job: BroadcastJob) -> Written:
+        rows = piece.rows
+        if rows is not None:
             return run_numbered(
-                self.spark, job.slices, target, lambda number: job.write(number, target)
+                self.spark, rows.tasks, job.store, lambda n: job.write(rows.batches(n))
             )
+        frame = piece.frame()
+        names = frame.columns
+
+        def write(batches: Iterator[pa.RecordBatch]) -> Written:
+            return job.write(batch.rename_columns(names) for batch in batches)
+
+        # mapInArrow takes no dots in names
+        return run_writers(frame.toDF(*(f"c{i}" for i in range(len(names)))), job.store, write)
+
+    def _write_job(self, job: SliceJob, target: Store, work: Store) -> Written:
+        job_target = SliceTarget(
+            target,
+            self._rejected_store,
+            Store.at(f"{work.uri}/done-{job.digest}", work.options_dict),
+        )
+        finished = job_target.done()
+        pending = [number for number in range(job.slices) if number not in finished]
+
+        def write(number: int) -> Written:
+            return job.write(pending[number], job_target)
+
+        with self._stage("compute features", job.rows):
+            written = run_numbered(self.spark, len(pending), target, write)
+        self._add("slices_resumed", len(finished))
+        written = together([*finished.values(), written])
+        if written.rejected:
+            commit_result(self._rejected_store, REJECTED, written.rejected)
+        return written
+
+    @property
+    def _rejected_store(self) -> Store:
+        name = f"{self.store.uri}/quarantine/{self.plan.join.name}-missing-rows"
+        return Store.at(name, self.store.options_dict)
 
     def _derived(self, frame: DataFrame) -> DataFrame:
         for name, expression in self.plan.join.derive.items():

@@ -31,6 +31,7 @@ from windrow.shard.store import Store
 
 UPPER = "windrow.upper"
 SINCE = "windrow.since"
+MARK = "windrow.mark"  # marks of appends, each an application transaction of its own
 _ATTEMPTS = 100
 
 
@@ -111,6 +112,11 @@ class Log:
     def since(self) -> int:
         return int(self._table.transaction_version(SINCE) or 0)
 
+    def marked(self, mark: str) -> int | None:
+        """The `upper` of the append that carried `mark`."""
+        found = self._table.transaction_version(f"{MARK}.{mark}")
+        return None if found is None else int(found)
+
     def refresh(self) -> None:
         try:
             self._table.update_incremental()
@@ -125,8 +131,18 @@ class Log:
             self._parts = (self.version, list(parts_from_log(actions, self.spec)))
         return self._parts[1]
 
-    def append(self, parts: Sequence[WrittenPart], lower: int, upper: int, token: str) -> bool:
+    def append(
+        self,
+        parts: Sequence[WrittenPart],
+        lower: int,
+        upper: int,
+        token: str,
+        mark: str | None = None,
+    ) -> bool:
         """Add `parts` and move `upper`, if it is at `lower`. False if this very append is there."""
+        frontiers = [Transaction(UPPER, upper)]
+        if mark is not None:
+            frontiers.append(Transaction(f"{MARK}.{mark}", upper))
 
         def check() -> bool:
             if self.upper == lower:
@@ -138,7 +154,7 @@ class Log:
         return self._commit(
             check,
             lambda: _adds(parts, data_change=True),
-            [Transaction(UPPER, upper)],
+            frontiers,
             {"windrow": {"lower": lower, "upper": upper, "token": token}},
         )
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 _SCHEMA = pa.schema(
     [
         ("path", pa.string()),
+        ("rejected", pa.bool_()),
         ("rows", pa.int64()),
         ("bytes", pa.int64()),
         ("statistics", pa.string()),
@@ -41,12 +42,24 @@ class Written:
     """Parts that wait for their commit, and the digest of the updates in them.
 
     `counters` are whatever else the tasks counted; of several tasks they are added up, but for
-    names that start with `peak_`, of which the largest is kept.
+    names that start with `peak_`, of which the largest is kept. `rejected` are files of rows that
+    could not be used.
     """
 
     parts: list[WrittenPart]
     fingerprint: int = 0
     counters: Mapping[str, int] = field(default_factory=dict)
+    rejected: list[WrittenPart] = field(default_factory=list)
+
+
+def together(several: list[Written]) -> Written:
+    """What several tasks wrote, as one."""
+    return Written(
+        [part for one in several for part in one.parts],
+        sum(one.fingerprint for one in several) % 2**64,
+        add_counters([one.counters for one in several]),
+        [part for one in several for part in one.rejected],
+    )
 
 
 def peak_memory() -> int:
@@ -85,7 +98,7 @@ def run_writers(
         try:
             yield _batch(write(batches))
         except WindrowError as error:
-            row = [None, 0, 0, None, None, None, type(error).__name__, str(error)]
+            row = [None, False, 0, 0, None, None, None, type(error).__name__, str(error)]
             yield pa.RecordBatch.from_arrays(
                 [pa.array([v], f.type) for v, f in zip(row, _SCHEMA, strict=True)], schema=_SCHEMA
             )
@@ -97,15 +110,19 @@ def run_writers(
         if known is None:
             raise
         raise known from error
-    parts = [WrittenPart(r.path, r.rows, r.bytes, r.statistics) for r in rows if r.path]
+    parts = [_part(r) for r in rows if r.path and not r.rejected]
+    rejected = [_part(r) for r in rows if r.path and r.rejected]
     failed = next((r for r in rows if r.error), None)
     if failed is not None:
         store.delete([part.path for part in parts])
         raise getattr(errors, failed.error, WindrowError)(failed.message)
     digest = sum(int(r.fingerprint) for r in rows if r.fingerprint) % 2**64
-    return Written(
-        parts, digest, add_counters([json.loads(r.counters) for r in rows if r.counters])
-    )
+    counted = [json.loads(r.counters) for r in rows if r.counters]
+    return Written(parts, digest, add_counters(counted), rejected)
+
+
+def _part(row: Any) -> WrittenPart:
+    return WrittenPart(row.path, row.rows, row.bytes, row.statistics)
 
 
 def run_numbered(
@@ -114,21 +131,17 @@ def run_numbered(
     """Run `write` with each number below `count`, one task each, and bring together the results."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Written:
-        done = [write(n) for batch in batches for n in batch.column(0).to_pylist()]
-        return Written(
-            [part for one in done for part in one.parts],
-            sum(one.fingerprint for one in done) % 2**64,
-            add_counters([one.counters for one in done]),
-        )
+        return together([write(n) for batch in batches for n in batch.column(0).to_pylist()])
 
     return run_writers(spark.range(0, count, 1, max(count, 1)), store, run)
 
 
 def _batch(written: Written) -> pa.RecordBatch:
-    parts = written.parts
+    parts = [*written.parts, *written.rejected]
     rows = len(parts) + 1  # the last row carries the digest and the counters
     columns: list[list[Any]] = [
         [*(p.path for p in parts), None],
+        [*([False] * len(written.parts)), *([True] * len(written.rejected)), None],
         [*(p.rows for p in parts), 0],
         [*(p.bytes for p in parts), 0],
         [*(p.statistics for p in parts), None],

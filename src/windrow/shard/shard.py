@@ -141,6 +141,7 @@ class Shard:
         lower: int,
         upper: int,
         token: str | None = None,
+        mark: str | None = None,
         exchange: int | None = None,
         part_bytes: int = PART_BYTES,
     ) -> bool:
@@ -152,8 +153,9 @@ class Shard:
         and returns False.
 
         Rows without a `_diff` column are insertions; rows without `_time` happen at `lower`. An
-        empty batch moves `upper`. Of a Spark DataFrame each task writes its own run; with
-        `exchange=n` rows are first brought together by prefix in n tasks, as one run.
+        empty batch moves `upper`. A `mark` stays with the shard for good: `marked` finds it. Of a
+        Spark DataFrame each task writes its own run; with `exchange=n` rows are first brought
+        together by prefix in n tasks, as one run.
         """
         if exchange is not None and exchange < 1:
             raise OptionError(f"exchange is {exchange}; it is a number of tasks, 1 or more")
@@ -164,7 +166,11 @@ class Shard:
                 return write_dataframe(data, writer, exchange)  # type: ignore[arg-type]
             return writer.write(_batches(data))
 
-        return self._append(writer, write, token)
+        return self._append(writer, write, token, mark)
+
+    def marked(self, mark: str) -> int | None:
+        """The `upper` of the append that carried `mark`; None if there is none."""
+        return self._log.marked(mark)
 
     def append_tasks(
         self,
@@ -174,10 +180,11 @@ class Shard:
         lower: int,
         upper: int,
         token: str | None = None,
+        mark: str | None = None,
     ) -> bool:
         """Append rows that Spark's tasks read by themselves. Otherwise as `append`."""
         writer = self._writer(lower, upper)
-        return self._append(writer, lambda writer: write_tasks(spark, rows, writer), token)
+        return self._append(writer, lambda writer: write_tasks(spark, rows, writer), token, mark)
 
     def _writer(self, lower: int, upper: int, part_bytes: int = PART_BYTES) -> BatchWriter:
         self._check_batch(lower, upper)
@@ -202,7 +209,9 @@ class Shard:
                 "epoch, and lower has to be below upper"
             )
 
-    def _append(self, writer: BatchWriter, write: Any, token: str | None) -> bool:
+    def _append(
+        self, writer: BatchWriter, write: Any, token: str | None, mark: str | None = None
+    ) -> bool:
         from dataclasses import replace
 
         log = self._log
@@ -219,7 +228,7 @@ class Shard:
             raise log.mismatch(lower, upper)
         written = write(writer)
         try:
-            done = log.append(written.parts, lower, upper, token or _token(written))
+            done = log.append(written.parts, lower, upper, token or _token(written), mark)
         except BaseException:
             # Not committed, unless the answer was lost on the way: only a part that the log
             # does not name may go.

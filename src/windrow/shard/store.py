@@ -92,6 +92,13 @@ class Store:
         names = (path[len(root) + 1 :] for path in paths)
         return sorted(name for name in names if not name.startswith("_"))
 
+    def folders(self) -> list[str]:
+        """Names of the folders right beneath the root."""
+        system, root = _file_system(self)
+        selector = pafs.FileSelector(root, recursive=False, allow_not_found=True)
+        found = system.get_file_info(selector)
+        return sorted(i.base_name for i in found if i.type == pafs.FileType.Directory)
+
     def copy_in(self, source: str, name: str) -> None:
         """Copy the file at URI or path `source` to `name`, within the store where it can be."""
         system, root = _file_system(self)

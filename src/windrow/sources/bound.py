@@ -7,18 +7,18 @@ Nothing is read yet but schemas, footers and names of files.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 import pyarrow as pa
 
 from windrow.shard.store import Store
-from windrow.sources.files import FileRows, Moments, ParquetFiles, Taken
+from windrow.sources.columns import Form, Taken
+from windrow.sources.files import FileRows, Moments, ParquetFiles
 from windrow.sources.partitions import PartitionRange
 from windrow.sources.tables import is_path, load_table, require_columns, select_columns
 from windrow.spark import quoted, spark_to_arrow_schema
@@ -44,38 +44,51 @@ class BoundTable:
     sources: Mapping[str, str]  # for each column, the file's column it is a plain copy of
     obstacle: str | None
     options: tuple[tuple[str, str], ...]
+    again: Callable[[Sequence[str]], DataFrame]  # the frame over some of the files
 
     def rows(
-        self, columns: Sequence[Taken], keep: Moments, parallelism: int
+        self, columns: Sequence[Taken], keep: Sequence[Moments], parallelism: int
     ) -> tuple[FileRows | None, str]:
         """Rows that tasks read by themselves, or None; and the reason."""
         if self.parquet is None:
             return None, self.obstacle or ""
-        for column in columns:
+        if any(column.form is Form.SQL for column in columns):
+            return None, "where of an aggregation is SQL"
+        read = [c for c in columns if c.reads is not None]
+        for column in read:
             if column.source not in self.sources:
                 return None, f"column {column.source!r} is an expression"
-        wanted = [(self.sources[c.source], self.schema.field(c.source).type) for c in columns]
+        wanted = [(self.sources[c.source], self.schema.field(c.source).type) for c in read]
         obstacle = self.parquet.obstacle(wanted)
         if obstacle is not None:
             return None, obstacle
-        taken = tuple(Taken(c.name, self.sources[c.source], c.type, c.as_millis) for c in columns)
+        taken = tuple(replace(c, source=self.sources.get(c.source, c.source)) for c in columns)
         shares = self.parquet.shares(parallelism)
-        return FileRows(shares, taken, keep, self.options), "plain columns of Parquet files"
+        return FileRows(shares, taken, tuple(keep), self.options), "plain columns of Parquet files"
+
+    def only(self, uris: Iterable[str]) -> BoundTable:
+        """The same table, reduced to some of its files."""
+        wanted = set(uris)
+        kept = tuple(uri for uri in self.uris or () if uri in wanted)
+        if kept == self.uris:
+            return self
+        parquet = None if self.parquet is None else self.parquet.only(wanted)
+        return replace(self, uris=kept, parquet=parquet, frame=self.again(kept))
 
     def has_no_null(self, column: str) -> bool:
         """Whether it is known, without reading, that `column` is never NULL."""
         source = self.sources.get(column)
         return self.parquet is not None and source is not None and self.parquet.has_no_null(source)
 
-    def version(self) -> str | None:
-        """Changes whenever the files do; None if the table is not files."""
+    def stamps(self) -> dict[str, str] | None:
+        """For each file what changes when it is written anew; None if the table is not files."""
         if self.uris is None:
             return None
-        digest = hashlib.sha256()
-        for uri in sorted(self.uris):
+        found = {}
+        for uri in self.uris:
             store, name = Store.of_file(uri, dict(self.options) or None)
-            digest.update(f"{uri} {store.stamp(name)}\n".encode())
-        return digest.hexdigest()[:16]
+            found[uri] = store.stamp(name)
+        return found
 
 
 def bind_table(
@@ -97,6 +110,10 @@ def bind_table(
         frame, uris = _in_range(frame, uris, partitions, what)
     sources = _plain_columns(frame.columns, select)
     frame = select_columns(frame, select, where, what)
+
+    def again(files: Sequence[str]) -> DataFrame:
+        return select_columns(load_table(spark, table, what, options, files), select, where, what)
+
     obstacle, parquet = _direct(uris, where, options)
     return BoundTable(
         what=what,
@@ -108,6 +125,7 @@ def bind_table(
         sources=sources,
         obstacle=obstacle,
         options=tuple(sorted((options or {}).items())),
+        again=again,
     )
 
 
@@ -138,7 +156,7 @@ def _in_range(
     """Only the partitions of the range; they all have to be there."""
     from pyspark.sql import functions as F  # noqa: N812
 
-    require_columns(frame, [partitions.column], f"{what}: partition")
+    require_columns(frame.columns, [partitions.column], f"{what}: partition")
     if partitions.start is None and partitions.end is None:
         return frame, uris
     column = F.col(quoted(partitions.column)).cast("string")

@@ -19,21 +19,11 @@ import pyarrow.parquet as pq
 from windrow.errors import SchemaError, StorageError
 from windrow.rows.types import canonical_type
 from windrow.shard.store import Store
-from windrow.sources.times import to_millis
+from windrow.sources.columns import Taken
 
 TASK_ROWS = 2_000_000  # a task sorts as many rows at a time, and writes them as one run
 _BATCH_ROWS = 65_536
 _FOOTER_THREADS = 16
-
-
-@dataclass(frozen=True)
-class Taken:
-    """A column as a task makes it: `source` of the file, as `type`, or as milliseconds."""
-
-    name: str
-    source: str
-    type: pa.DataType
-    as_millis: bool = False
 
 
 @dataclass(frozen=True)
@@ -85,7 +75,7 @@ class FileRows:
 
     shares: tuple[tuple[Span, ...], ...]
     columns: tuple[Taken, ...]
-    keep: Moments
+    keep: tuple[Moments, ...]
     options: tuple[tuple[str, str], ...] = ()
 
     @property
@@ -98,7 +88,7 @@ class FileRows:
 
     def _span(self, span: Span) -> Iterator[pa.RecordBatch]:
         store, name = Store.of_file(span.uri, dict(self.options) or None)
-        sources = list(dict.fromkeys(column.source for column in self.columns))
+        sources = list(dict.fromkeys(c.reads for c in self.columns if c.reads is not None))
         try:
             with pq.ParquetFile(store.open_input(name), pre_buffer=not store.is_local) as file:
                 groups = list(range(span.first, span.last))
@@ -108,16 +98,9 @@ class FileRows:
             raise unreadable(span.uri, error) from error
 
     def _take(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        arrays: list[pa.Array] = []
-        for column in self.columns:
-            found = batch.column(column.source)
-            if column.as_millis:
-                values, valid = to_millis(found)
-                arrays.append(pa.array(values, mask=~valid))
-            else:
-                arrays.append(found if found.type == column.type else found.cast(column.type))
+        arrays = [column.make(batch) for column in self.columns]
         made = pa.RecordBatch.from_arrays(arrays, names=[c.name for c in self.columns])
-        mask = self.keep.mask(made.column(self.keep.column))
+        mask = np.logical_and.reduce([k.mask(made.column(k.column)) for k in self.keep])
         return made if mask.all() else made.filter(pa.array(mask))
 
 
@@ -151,6 +134,15 @@ class ParquetFiles:
             found = list(pool.map(lambda uri: _footer(uri, options), uris))
         return ParquetFiles(
             tuple(f[0] for f in found), tuple(f[1] for f in found), tuple(f[2] for f in found)
+        )
+
+    def only(self, uris: set[str]) -> ParquetFiles:
+        """The same, reduced to some of the files."""
+        kept = [i for i, file in enumerate(self.files) if file.uri in uris]
+        return ParquetFiles(
+            tuple(self.files[i] for i in kept),
+            tuple(self.schemas[i] for i in kept),
+            tuple(self.nulls[i] for i in kept),
         )
 
     def has_no_null(self, column: str) -> bool:

@@ -10,7 +10,7 @@ from windrow.shard.store import Store
 from windrow.spark import is_dataframe
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -18,9 +18,16 @@ _FORMATS = {".parquet": "parquet", ".csv": "csv", ".json": "json", ".jsonl": "js
 
 
 def load_table(
-    spark: SparkSession, table: Any, what: str, options: Mapping[str, str] | None = None
+    spark: SparkSession,
+    table: Any,
+    what: str,
+    options: Mapping[str, str] | None = None,
+    files: Sequence[str] | None = None,
 ) -> DataFrame:
-    """The DataFrame of `table`; `what` says in errors whose table it is."""
+    """The DataFrame of `table`; `what` says in errors whose table it is.
+
+    Of a table that is files, `files` may name those to read.
+    """
     if is_dataframe(table):
         return table  # type: ignore[no-any-return]
     if not isinstance(table, str | os.PathLike):
@@ -30,7 +37,7 @@ def load_table(
     text = os.fspath(table)
     try:
         if is_path(text):
-            return _load_path(spark, text, what, options)
+            return _load_path(spark, text, what, options, files)
         return spark.table(text)
     except StorageError:
         raise
@@ -45,14 +52,19 @@ def is_path(text: str) -> bool:
 
 
 def _load_path(
-    spark: SparkSession, path: str, what: str, options: Mapping[str, str] | None
+    spark: SparkSession,
+    path: str,
+    what: str,
+    options: Mapping[str, str] | None,
+    files: Sequence[str] | None,
 ) -> DataFrame:
     store = Store.at(path, options)
     if store.exists("_delta_log"):
         # No connector for Delta is needed to read it: the log names the files.
         from deltalake import DeltaTable
 
-        files = DeltaTable(store.uri, storage_options=store.options_dict).file_uris()
+        if files is None:
+            files = DeltaTable(store.uri, storage_options=store.options_dict).file_uris()
         if not files:
             raise StorageError(f"{what}: the Delta table {path!r} is empty")
         return spark.read.option("basePath", store.uri).parquet(*files)
@@ -64,7 +76,9 @@ def _load_path(
     reader = spark.read
     if name == "csv":
         reader = reader.option("header", "true").option("inferSchema", "true")
-    return reader.format(name).load(path)
+    if files is not None:
+        return reader.format(name).option("basePath", store.uri).load(list(files))
+    return reader.format(name).load(store.uri)  # absolute: the JVM may run in another folder
 
 
 def _format_of(store: Store) -> str | None:
@@ -94,7 +108,7 @@ def select_columns(
     return frame
 
 
-def require_columns(frame: DataFrame, names: list[str], what: str) -> None:
+def require_columns(known: Sequence[str], names: list[str], what: str) -> None:
     for name in names:
-        if name not in frame.columns:
-            raise unknown_column(name, frame.columns, what)
+        if name not in known:
+            raise unknown_column(name, known, what)

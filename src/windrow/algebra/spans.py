@@ -1,0 +1,360 @@
+"""Aggregates over spans: for each value the queries that count it, instead of the other way.
+
+Queries of a key are sorted by time. Whatever decides whether a row counts for a query (its own
+time in the window, the moments at which it appeared and disappeared) only switches once on and
+once off as queries go on, so a row counts for a range of queries, its *span*. Rows may come in any
+order, and nothing has to be taken back when one leaves.
+
+    group, exact        difference arrays: add where a span starts, subtract where it ends
+    group, floats       a tree over the queries: a span is a few whole nodes; a query adds up the
+    lattice, first/last nodes above it, so what is outside its windows cannot leave a trace
+    all others          the same tree, of partial states
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numba import njit
+
+from windrow.algebra.aggregation import Aggregation
+from windrow.algebra.evaluate import (
+    as_float64,
+    as_int64,
+    check_overflow,
+    enumerate_lists,
+    moment_result,
+    null_where,
+)
+from windrow.algebra.prefix import carry_differences, fits_64
+from windrow.algebra.states import States
+from windrow.algebra.tree import add_dd, add_moments
+from windrow.rows.ordering import exact
+
+t = pa.types
+
+
+@dataclass(frozen=True)
+class Spans:
+    """For each element the queries `[first, last)` that count it; `queries` is their number."""
+
+    first: np.ndarray
+    last: np.ndarray
+    queries: int
+
+    def counts(self) -> np.ndarray:
+        """How many elements each query counts."""
+        steps = np.bincount(self.first, minlength=self.queries + 1)
+        steps = steps - np.bincount(self.last, minlength=self.queries + 1)
+        total: np.ndarray = np.cumsum(steps)[: self.queries]
+        return total
+
+
+@dataclass(frozen=True)
+class SpannedColumn:
+    """Input values without NULLs, their own times, and their spans, none of them empty."""
+
+    values: pa.Array
+    times: np.ndarray
+    spans: Spans
+
+
+def evaluate_spans(aggregation: Aggregation, column: SpannedColumn) -> pa.Array:
+    """The result for each query, of the operation's result type."""
+    operation = aggregation.operation
+    function = _FUNCTIONS.get(operation.name, _by_states)
+    if operation.name in ("sum", "avg") and t.is_decimal(column.values.type):
+        function = _by_states
+    result = function(aggregation, column)
+    expected = operation.result(column.values.type)
+    return result if result.type == expected else result.cast(expected)
+
+
+def _count(aggregation: Aggregation, column: SpannedColumn) -> pa.Array:
+    return pa.array(column.spans.counts(), pa.int64())
+
+
+def _sum(aggregation: Aggregation, column: SpannedColumn) -> pa.Array:
+    spans = column.spans
+    nothing = spans.counts() == 0
+    if t.is_floating(column.values.type):
+        return null_where(_float_sums(column), nothing, pa.float64())
+    low, high = _integer_sums(column)
+    check_overflow(aggregation, bool(fits_64(low, high).all()), "BIGINT")
+    return null_where(low.view(np.int64), nothing, pa.int64())
+
+
+def _avg(aggregation: Aggregation, column: SpannedColumn) -> pa.Array:
+    counts = column.spans.counts()
+    if t.is_floating(column.values.type):
+        sums = _float_sums(column)
+    else:
+        low, high = _integer_sums(column)
+        wide = high.astype(np.float64) * 2.0**64 + low.astype(np.float64)
+        sums = np.where(fits_64(low, high), low.view(np.int64).astype(np.float64), wide)
+    return null_where(sums / np.maximum(counts, 1), counts == 0, pa.float64())
+
+
+def _integer_sums(column: SpannedColumn) -> tuple[np.ndarray, np.ndarray]:
+    spans = column.spans
+    low, high = carry_differences(as_int64(column.values), spans.first, spans.last, spans.queries)
+    return low, high
+
+
+def _float_sums(column: SpannedColumn) -> np.ndarray:
+    spans = column.spans
+    sums: np.ndarray = _tree_sums(as_float64(column.values), spans.first, spans.last, spans.queries)
+    return sums
+
+
+def _bool(aggregation: Aggregation, column: SpannedColumn) -> pa.Array:
+    spans, counts = column.spans, column.spans.counts()
+    chosen = column.values.to_numpy(zero_copy_only=False)
+    trues = Spans(spans.first[chosen], spans.last[chosen], spans.queries).counts()
+    every = aggregation.operation.name == "bool_and"
+    return null_where(trues == counts if every else trues > 0, counts == 0, pa.bool_())
+
+
+def _moment(aggregation: Aggregation, column: SpannedColumn) -> pa.Array:
+    spans = column.spans
+    found = _tree_moments(as_float64(column.values), spans.first, spans.last, spans.queries)
+    return moment_result(aggregation.operation.name, found, spans.counts() == 0)
+
+
+def _best(aggregation: Aggregation, column: SpannedColumn) -> pa.Array:
+    name, spans = aggregation.operation.name, column.spans
+    words = exact(column.values)
+    major = column.times if name in ("first", "last") else words
+    at = _tree_best(major, words, spans.first, spans.last, spans.queries, name in ("max", "last"))
+    return column.values.take(pa.array(at, mask=at < 0))
+
+
+def _by_states(aggregation: Aggregation, column: SpannedColumn) -> pa.Array:
+    states = States.of(aggregation, column.values.type)
+    return states.lower(span_states(states, column))
+
+
+def span_states(states: States, column: SpannedColumn) -> pa.Array:
+    """Any aggregate: for each query the state of the elements it counts.
+
+    Elements with the same span are lifted together, so that all that follows costs spans, not
+    elements. A span is a few nodes of the tree, and a query combines the nodes above it.
+    """
+    spans, distinct, group = distinct_spans(column.spans)
+    lifted = states.lift(column.values, column.times, group, distinct)
+    node, span = nodes_of(spans)
+    used, of_node = np.unique(node, return_inverse=True)
+    nodes = states.combine(lifted.take(pa.array(span)), of_node, used.size)
+    query, place = paths_to(used, spans.queries)
+    return states.combine(nodes.take(pa.array(place)), query, spans.queries)
+
+
+def distinct_spans(spans: Spans) -> tuple[Spans, int, np.ndarray]:
+    """The different spans, how many there are, and for each element the number of its own."""
+    codes = spans.first * (spans.queries + 1) + spans.last
+    found, group = np.unique(codes, return_inverse=True)
+    first, last = np.divmod(found, spans.queries + 1)
+    return Spans(first, last, spans.queries), found.size, group
+
+
+def nodes_of(spans: Spans) -> tuple[np.ndarray, np.ndarray]:
+    """The nodes of the tree that make up each span: pairs of node and element."""
+    size = leaves(spans.queries)
+    counts = _node_counts(spans.first, spans.last, size)
+    nodes = _node_list(spans.first, spans.last, size, counts)
+    return nodes, np.repeat(np.arange(spans.first.size), counts)
+
+
+def paths_to(used: np.ndarray, queries: int) -> tuple[np.ndarray, np.ndarray]:
+    """Pairs of a query and the place in `used` (sorted) of a node above it."""
+    size = leaves(queries)
+    low, high = used.copy(), used.copy() + 1  # the leaves below a node are [low, high)
+    while low.size and (low < size).any():
+        above = low < size
+        low = np.where(above, 2 * low, low)
+        high = np.where(above, 2 * high, high)
+    first = np.minimum(low - size, queries)
+    lengths = np.minimum(high - size, queries) - first
+    place, within = enumerate_lists(lengths)
+    return first[place] + within, place
+
+
+def leaves(queries: int) -> int:
+    """The least power of two that is not below `queries`; node i has children 2i and 2i + 1."""
+    return 1 << max(queries - 1, 0).bit_length()
+
+
+@njit(cache=True, nogil=True)
+def _node_counts(first: Any, last: Any, size: Any) -> Any:
+    counts = np.zeros(first.size, np.int64)
+    for e in range(first.size):
+        a, b = first[e] + size, last[e] + size
+        while a < b:
+            counts[e] += (a & 1) + (b & 1)
+            a = (a + 1) >> 1
+            b >>= 1
+    return counts
+
+
+@njit(cache=True, nogil=True)
+def _node_list(first: Any, last: Any, size: Any, counts: Any) -> Any:
+    out = np.empty(counts.sum(), np.int64)
+    at = 0
+    for e in range(first.size):
+        a, b = first[e] + size, last[e] + size
+        while a < b:
+            if a & 1:
+                out[at] = a
+                at += 1
+                a += 1
+            if b & 1:
+                b -= 1
+                out[at] = b
+                at += 1
+            a >>= 1
+            b >>= 1
+    return out
+
+
+@njit(cache=True, nogil=True)
+def _leaves(queries: Any) -> Any:
+    size = 1
+    while size < queries:
+        size *= 2
+    return size
+
+
+@njit(cache=True, nogil=True)
+def _tree_sums(values: Any, first: Any, last: Any, queries: Any) -> Any:
+    size = _leaves(queries)
+    high, low = np.zeros(2 * size, np.float64), np.zeros(2 * size, np.float64)
+    for e in range(values.size):
+        value = values[e]
+        a, b = first[e] + size, last[e] + size
+        while a < b:
+            if a & 1:
+                high[a], low[a] = add_dd(high[a], low[a], value, 0.0)
+                a += 1
+            if b & 1:
+                b -= 1
+                high[b], low[b] = add_dd(high[b], low[b], value, 0.0)
+            a >>= 1
+            b >>= 1
+    out = np.empty(queries, np.float64)
+    for q in range(queries):
+        node = q + size
+        total, error = 0.0, 0.0
+        while node:
+            total, error = add_dd(total, error, high[node], low[node])
+            node >>= 1
+        out[q] = total + error
+    return out
+
+
+@njit(inline="always")
+def _better(major: Any, minor: Any, a: Any, b: Any, largest: Any) -> Any:
+    """Whether element a comes before b in the order wanted."""
+    if major[a] != major[b]:
+        return (major[a] > major[b]) == largest
+    if minor[a] != minor[b]:
+        return (minor[a] > minor[b]) == largest
+    return False
+
+
+@njit(cache=True, nogil=True)
+def _tree_best(major: Any, minor: Any, first: Any, last: Any, queries: Any, largest: Any) -> Any:
+    """For each query the element with the smallest (or largest) words; -1 for none."""
+    size = _leaves(queries)
+    best = np.full(2 * size, -1, np.int64)
+    for e in range(first.size):
+        a, b = first[e] + size, last[e] + size
+        while a < b:
+            if a & 1:
+                if best[a] < 0 or _better(major, minor, e, best[a], largest):
+                    best[a] = e
+                a += 1
+            if b & 1:
+                b -= 1
+                if best[b] < 0 or _better(major, minor, e, best[b], largest):
+                    best[b] = e
+            a >>= 1
+            b >>= 1
+    out = np.empty(queries, np.int64)
+    for q in range(queries):
+        node = q + size
+        found = best[node]
+        while node > 1:
+            node >>= 1
+            other = best[node]
+            if other >= 0 and (found < 0 or _better(major, minor, other, found, largest)):
+                found = other
+        out[q] = found
+    return out
+
+
+@njit(inline="always")
+def _into(tree: Any, node: Any, value: Any, spread: Any) -> None:
+    n, m1, m2, m3, m4 = add_moments(
+        tree[node, 0],
+        tree[node, 1],
+        tree[node, 2],
+        tree[node, 3],
+        tree[node, 4],
+        1.0,
+        value,
+        spread,
+        spread,
+        spread,
+    )
+    tree[node, 0], tree[node, 1], tree[node, 2] = n, m1, m2
+    tree[node, 3], tree[node, 4] = m3, m4
+
+
+@njit(cache=True, nogil=True)
+def _tree_moments(values: Any, first: Any, last: Any, queries: Any) -> Any:
+    """For each query: count, mean, and sums of powers 2 to 4 of the deviations."""
+    size = _leaves(queries)
+    tree = np.zeros((2 * size, 5), np.float64)
+    for e in range(values.size):
+        value = values[e]
+        spread = 0.0 if np.isfinite(value) else np.nan  # no deviation from such a mean
+        a, b = first[e] + size, last[e] + size
+        while a < b:
+            if a & 1:
+                _into(tree, a, value, spread)
+                a += 1
+            if b & 1:
+                b -= 1
+                _into(tree, b, value, spread)
+            a >>= 1
+            b >>= 1
+    out = np.zeros((queries, 5), np.float64)
+    for q in range(queries):
+        node = q + size
+        n, m1, m2, m3, m4 = 0.0, 0.0, 0.0, 0.0, 0.0
+        while node:
+            c = tree[node]
+            n, m1, m2, m3, m4 = add_moments(n, m1, m2, m3, m4, c[0], c[1], c[2], c[3], c[4])
+            node >>= 1
+        out[q, 0], out[q, 1], out[q, 2], out[q, 3], out[q, 4] = n, m1, m2, m3, m4
+    return out
+
+
+_FUNCTIONS: dict[str, Callable[[Aggregation, SpannedColumn], pa.Array]] = {
+    "count": _count,
+    "sum": _sum,
+    "avg": _avg,
+    "bool_and": _bool,
+    "bool_or": _bool,
+    "min": _best,
+    "max": _best,
+    "first": _best,
+    "last": _best,
+    **dict.fromkeys(
+        ("var_pop", "var_samp", "stddev_pop", "stddev_samp", "skewness", "kurtosis"), _moment
+    ),
+}

@@ -1,0 +1,167 @@
+"""The command line: `windrow init`, `plan`, `explain` and `backfill`.
+
+Arguments in, an exit code out. What a command does is in `windrow.commands`; here is only what all
+have in common: the options, the project folder, and how errors are told.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import logging
+import os
+import sys
+from collections.abc import Iterator, Sequence
+
+import windrow
+from windrow.commands.backfill import backfill
+from windrow.commands.explain import explain
+from windrow.commands.init import init, next_steps
+from windrow.commands.plan import plan
+from windrow.errors import WindrowError
+from windrow.workspace import Workspace
+
+REFUSED = 2  # argparse uses the same for arguments that it cannot read
+INTERRUPTED = 130  # what shells report for a process that Ctrl-C ended
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; the exit code is 0, 2 if it was refused or failed, 130 after Ctrl-C."""
+    args = _parser().parse_args(argv)
+    try:
+        with _without_tracebacks_of_py4j():
+            return _run(args)
+    except WindrowError as error:
+        print(f"windrow: {error}", file=sys.stderr)
+        return REFUSED
+    except KeyboardInterrupt:
+        print(
+            "windrow: interrupted. Nothing half-written remains: tables are as they were, or "
+            "complete. Run the command again to go on",
+            file=sys.stderr,
+        )
+        return INTERRUPTED
+    except BrokenPipeError:
+        # The reader of a pipe has seen enough; Python would complain once more at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def _run(args: argparse.Namespace) -> int:
+    if args.command == "init":
+        init(args.folder)
+        print(next_steps(args.folder))
+        return 0
+    folder = Workspace.find(getattr(args, "project", None))
+    # Relative paths mean the same wherever in or outside the project a command is typed.
+    with contextlib.chdir(folder), _stopping_spark():
+        workspace = Workspace.load(folder)
+        days = {"start": args.start, "end": args.end}
+        match args.command:
+            case "plan":
+                plan(workspace, args.name, **days)
+            case "explain":
+                explain(workspace, args.name, **days)
+            case "backfill":
+                backfill(workspace, args.name, **days, progress=args.progress, rows=args.rows)
+    return 0
+
+
+@contextlib.contextmanager
+def _without_tracebacks_of_py4j() -> Iterator[None]:
+    """Py4J, which talks to Spark, logs a traceback whenever a call is interrupted."""
+    handler = logging.StreamHandler()
+    handler.addFilter(lambda record: record.module != "java_gateway")
+    root = logging.getLogger()
+    if root.handlers:
+        yield  # whoever has set up logging has decided what to show
+        return
+    root.addHandler(handler)
+    try:
+        yield
+    finally:
+        root.removeHandler(handler)
+
+
+@contextlib.contextmanager
+def _stopping_spark() -> Iterator[None]:
+    """Stop the Spark that a command has started, before the prompt returns; no other."""
+    from pyspark import SparkContext
+
+    before = SparkContext._active_spark_context
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise  # Spark may still be busy, and is not to be waited for; it ends with this process
+    except BaseException:
+        _stop_unless(before)
+        raise
+    _stop_unless(before)
+
+
+def _stop_unless(before: object) -> None:
+    from pyspark import SparkContext
+
+    running = SparkContext._active_spark_context
+    if running is not None and running is not before:
+        running.stop()
+
+
+def _parser() -> argparse.ArgumentParser:
+    # --project may come before the command or after it; unless given it leaves no trace, so that
+    # the one place does not overwrite the other.
+    where = argparse.ArgumentParser(add_help=False)
+    where.add_argument(
+        "--project",
+        metavar="FOLDER",
+        default=argparse.SUPPRESS,
+        help="the project (default: the nearest folder upward with a windrow.toml)",
+    )
+    days = argparse.ArgumentParser(add_help=False)
+    days.add_argument("--start", metavar="DAY", help="first day of queries, such as 2024-05-10")
+    days.add_argument("--end", metavar="DAY", help="last day of queries, included")
+
+    parser = argparse.ArgumentParser(
+        prog="windrow", description="Aggregates that stay true as data changes.", parents=[where]
+    )
+    parser.add_argument("--version", action="version", version=f"windrow {windrow.__version__}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    one = commands.add_parser("init", help="make a project folder with an example")
+    one.add_argument("folder", nargs="?", default=".", metavar="FOLDER")
+
+    one = commands.add_parser(
+        "plan", parents=[where, days], help="what a backfill would do, and why"
+    )
+    one.add_argument("name", nargs="?", metavar="NAME", help="a join (default: all)")
+
+    one = commands.add_parser(
+        "explain", parents=[where, days], help="the plan of a join, and its features"
+    )
+    one.add_argument("name", metavar="NAME", help="a join")
+
+    one = commands.add_parser(
+        "backfill", parents=[where, days], help="compute a join's features and store them"
+    )
+    one.add_argument("name", metavar="NAME", help="a join")
+    one.add_argument(
+        "--progress",
+        action=argparse.BooleanOptionalAction,
+        default=None,
+        help="show bars (default: on a terminal)",
+    )
+    one.add_argument(
+        "--rows", type=_count, default=5, metavar="N", help="rows to show (default: 5)"
+    )
+    return parser
+
+
+def _count(text: str) -> int:
+    value = int(text) if text.isdecimal() else -1
+    if value < 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of rows; write 0 or more")
+    return value
+
+
+if __name__ == "__main__":
+    sys.exit(main())

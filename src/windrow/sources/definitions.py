@@ -1,0 +1,273 @@
+"""Where rows come from, as users write it: logs of events, tables that change, landed aggregates.
+
+All are frozen and checked when made; errors name the field and suggest a fix. What can only be
+known with the data at hand (columns, types) is checked when a source is bound to its tables.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from windrow.algebra.windows import DAY, parse_length
+from windrow.errors import DefinitionError
+from windrow.sources.partitions import PartitionRange
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+Select = Mapping[str, str] | Sequence[str] | None
+
+
+def check_name(name: Any, what: str) -> str:
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise DefinitionError(
+            f"{what}: {name!r} is not a name; use letters, digits and underscores, not starting "
+            "with a digit"
+        )
+    return name
+
+
+def check_names(values: Any, what: str) -> tuple[str, ...]:
+    if isinstance(values, str):
+        raise DefinitionError(f"{what} is {values!r}; give a list, [{values!r}]")
+    names = tuple(values)
+    for name in names:
+        if not isinstance(name, str) or not name:
+            raise DefinitionError(f"{what}: {name!r} is not the name of a column")
+    if len(set(names)) < len(names):
+        raise DefinitionError(f"{what} names a column twice: {list(names)}")
+    return names
+
+
+def selected(select: Any, what: str) -> tuple[tuple[str, str], ...]:
+    """Columns as (name, Spark SQL expression), from a mapping or a list of column names."""
+    if select is None:
+        return ()
+    if isinstance(select, Mapping):
+        items = tuple((str(name), expression) for name, expression in select.items())
+    else:
+        items = tuple((name, name) for name in check_names(select, what))
+    for name, expression in items:
+        if not isinstance(expression, str) or not expression.strip():
+            raise DefinitionError(f"{what}: the expression of {name!r} is {expression!r}")
+    return items
+
+
+def check_table(table: Any, what: str) -> None:
+    if table is None or (isinstance(table, str) and not table.strip()):
+        raise DefinitionError(f"{what}: table is {table!r}; give a table, a path or a DataFrame")
+
+
+def check_column(name: Any, what: str) -> None:
+    if not isinstance(name, str) or not name.strip():
+        raise DefinitionError(f"{what} is {name!r}; it has to be the name of a column")
+
+
+def check_condition(where: Any, what: str) -> None:
+    if where is not None and (not isinstance(where, str) or not where.strip()):
+        raise DefinitionError(f"{what} is {where!r}; it has to be a condition in Spark SQL")
+
+
+def partition_range(source: Any, what: str) -> PartitionRange | None:
+    """The partitions that a source names, checked."""
+    if source.partition is None:
+        if source.start_partition is not None or source.end_partition is not None:
+            raise DefinitionError(f"{what}: a range of partitions needs partition=, their column")
+        return None
+    check_column(source.partition, f"{what}: partition")
+    try:
+        return PartitionRange(
+            source.partition,
+            source.start_partition,
+            source.end_partition,
+            source.missing_partitions,
+        )
+    except DefinitionError as error:
+        raise DefinitionError(f"{what}: {error}") from None
+
+
+class Source:
+    """What all sources share. `what` names the source in errors."""
+
+    name: str
+    time: str
+    select: Select
+    where: str | None
+
+    @property
+    def what(self) -> str:
+        return f"{type(self).__name__} {self.name!r}"
+
+    @property
+    def selected(self) -> tuple[tuple[str, str], ...]:
+        return selected(self.select, f"{self.what}: select")
+
+    @property
+    def partitions(self) -> PartitionRange | None:
+        return partition_range(self, self.what)
+
+    @property
+    def refresh(self) -> int:
+        """How often, in milliseconds, a group with accuracy `snapshot` sees something new."""
+        return DAY
+
+    def refuses(self, accuracy: str) -> str | None:
+        """Why a group over this source cannot have an accuracy; None if it can."""
+        return None
+
+    def _check(self) -> None:
+        check_name(self.name, f"{type(self).__name__}.name")
+        check_column(self.time, f"{self.what}: time")
+        partition_range(self, self.what)
+        selected(self.select, f"{self.what}: select")
+        check_condition(self.where, f"{self.what}: where")
+
+
+@dataclass(frozen=True)
+class EventSource(Source):
+    """A log of events: rows that are only ever added, each with a time of its own.
+
+    `table` is a Spark table or view, a path or URI, or a DataFrame. `time` is a TIMESTAMP, a DATE
+    (its midnight) or a BIGINT of milliseconds. `known` names the column that says when a row
+    became known: it counts only for queries after that. `partition` names the date column by
+    which the table is laid out; with `start_partition` and `end_partition` (days, both included)
+    only those days are read, and all of them have to be there unless `missing_partitions` is
+    "ignore".
+    """
+
+    name: str
+    table: Any = field(compare=False)
+    time: str
+    partition: str | None = None
+    select: Select = None
+    where: str | None = None
+    known: str | None = None
+    start_partition: str | None = None
+    end_partition: str | None = None
+    missing_partitions: str = "error"
+
+    def __post_init__(self) -> None:
+        check_name(self.name, "EventSource.name")
+        check_table(self.table, self.what)
+        self._check()
+        if self.known is not None:
+            check_column(self.known, f"{self.what}: known")
+
+
+@dataclass(frozen=True)
+class PreAggregatedSource(Source):
+    """Aggregates that land at fixed intervals: partial sums, or finished values.
+
+    A row covers the interval of length `every` (such as "1d" or "1h") that starts at `time`, and
+    is there once the interval has passed. Features over it change only then, so their group has
+    accuracy `snapshot`; windows count whole intervals. Partial sums are summed (`agg.sum`),
+    partial extremes take `agg.min` or `agg.max`, finished values `agg.last`.
+    """
+
+    name: str
+    table: Any = field(compare=False)
+    time: str
+    every: str = "1d"
+    partition: str | None = None
+    select: Select = None
+    where: str | None = None
+    start_partition: str | None = None
+    end_partition: str | None = None
+    missing_partitions: str = "error"
+
+    def __post_init__(self) -> None:
+        check_name(self.name, "PreAggregatedSource.name")
+        check_table(self.table, self.what)
+        self._check()
+        if DAY % parse_length(self.every, "every"):
+            raise DefinitionError(
+                f"{self.what}: every {self.every!r} does not divide a day; use '1d' or '1h', say"
+            )
+
+    @property
+    def refresh(self) -> int:
+        return parse_length(self.every, "every")
+
+    def refuses(self, accuracy: str) -> str | None:
+        if accuracy == "snapshot":
+            return None
+        return (
+            f"its rows are aggregates that land every {self.every}, so nothing is known of the "
+            "moments between; set accuracy='snapshot'"
+        )
+
+
+@dataclass(frozen=True)
+class EntitySource(Source):
+    """A table that changes: rows are inserted, updated and deleted.
+
+    One of three:
+
+    - `mutations`: a log with a row for each image before and after a change. `is_before` is the
+      column that tells them apart, `mutation_time` that of the moment. An insert has only the
+      image after, a delete only the one before.
+    - `changes`: a change feed with `_change_type` (insert, update_preimage, update_postimage,
+      delete) and `_commit_timestamp` (or the column named by `mutation_time`).
+    - `shard`: a shard (its URI, or a `Shard`); its own times are the moments of change.
+
+    To `mutations` dated `snapshots` can be added: the whole table at the end of each day, the day
+    in the column `partition`. Snapshots alone do for groups with accuracy `snapshot`.
+
+    `time` is the row's own time, on which windows decay.
+    """
+
+    name: str
+    time: str
+    snapshots: Any = field(default=None, compare=False)
+    mutations: Any = field(default=None, compare=False)
+    changes: Any = field(default=None, compare=False)
+    shard: Any = field(default=None, compare=False)
+    mutation_time: str | None = None
+    is_before: str = "is_before"
+    change_type: str = "_change_type"
+    partition: str | None = None
+    select: Select = None
+    where: str | None = None
+    start_partition: str | None = None
+    end_partition: str | None = None
+    missing_partitions: str = "error"
+
+    def __post_init__(self) -> None:
+        check_name(self.name, "EntitySource.name")
+        self._check()
+        given = [
+            name for name in ("mutations", "changes", "shard") if getattr(self, name) is not None
+        ]
+        if len(given) > 1:
+            raise DefinitionError(f"{self.what}: give one of {' and '.join(given)}, not both")
+        if self.snapshots is None and not given:
+            raise DefinitionError(
+                f"{self.what}: give mutations=, changes=, shard= or snapshots=: where its rows are"
+            )
+        if self.snapshots is not None and given and given != ["mutations"]:
+            raise DefinitionError(f"{self.what}: snapshots go with mutations, not with {given[0]}")
+        if self.snapshots is not None and self.partition is None:
+            raise DefinitionError(
+                f"{self.what}: snapshots need partition=, the column with the day of each"
+            )
+        check_column(self.is_before, f"{self.what}: is_before")
+        check_column(self.change_type, f"{self.what}: change_type")
+        if self.mutation_time is not None:
+            check_column(self.mutation_time, f"{self.what}: mutation_time")
+
+    @property
+    def moment(self) -> str:
+        """The column with the moment of a change."""
+        if self.mutation_time is not None:
+            return self.mutation_time
+        return "mutation_time" if self.mutations is not None else "_commit_timestamp"
+
+    def refuses(self, accuracy: str) -> str | None:
+        if self.snapshots is None or self.mutations is not None or accuracy == "snapshot":
+            return None
+        return (
+            "with snapshots alone nothing is known of the moments between two midnights; add "
+            "mutations=, or set accuracy='snapshot'"
+        )

@@ -1,0 +1,394 @@
+"""A project folder: `windrow.toml`, the definitions it names, and where their tables rest.
+
+A `Project` in Python is handed its joins; a command has only a folder. Here a folder becomes joins
+with names, so that every command finds the same definitions in the same way, and every mistake in
+them is reported with its file and line.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import re
+import signal
+import sys
+import threading
+import tomllib
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
+from pathlib import Path
+from types import FrameType, ModuleType
+from typing import Any, TypeVar
+
+from windrow.errors import DefinitionError, OptionError, WindrowError
+from windrow.features.definitions import GroupBy, Join, JoinedGroup
+from windrow.project import Project
+from windrow.sources.definitions import Source
+from windrow.sources.tables import is_path
+from windrow.spark import local_session
+
+SETTINGS = "windrow.toml"
+_KEYS = ("root", "definitions", "storage_options", "spark")
+_URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
+_TABLES = ("table", "snapshots", "mutations", "changes", "shard")  # fields that name tables
+
+_Side = TypeVar("_Side")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What `windrow.toml` says."""
+
+    root: str
+    definitions: tuple[str, ...]
+    storage_options: Mapping[str, str] = field(default_factory=dict)
+    spark: Mapping[str, str] = field(default_factory=dict)
+
+    @staticmethod
+    def read(file: Path) -> Settings:
+        """Read and check the file; everything in it is optional but `definitions`."""
+        try:
+            found = tomllib.loads(file.read_text())
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise OptionError(f"{file} is not TOML: {error}") from error
+        for key in found:
+            if key not in _KEYS:
+                raise OptionError(f"{file}: there is no setting {key!r}; {_hint(key, _KEYS)}")
+        root = found.get("root", "state")
+        if not isinstance(root, str) or not root.strip():
+            raise OptionError(f"{file}: root is {root!r}; give a folder or URI, such as 'state'")
+        definitions = found.get("definitions")
+        if (
+            not isinstance(definitions, list)
+            or not definitions
+            or not all(isinstance(name, str) for name in definitions)
+        ):
+            raise OptionError(
+                f"{file}: definitions is {definitions!r}; list Python files, such as "
+                "definitions = ['features.py']"
+            )
+        options = _texts(found.get("storage_options", {}), f"{file}: [storage_options]")
+        spark = _texts(_flat(found.get("spark", {})), f"{file}: [spark]")
+        for name in spark:
+            if not name.startswith("spark."):  # Spark itself would say nothing
+                raise OptionError(
+                    f"{file}: [spark]: there is no {name!r}; write the whole name, such as "
+                    f"'spark.{name}'"
+                )
+        return Settings(root, tuple(definitions), options, spark)
+
+
+@dataclass(frozen=True)
+class Workspace:
+    """A project folder with its definitions, by name. Table paths in them are absolute."""
+
+    folder: Path
+    settings: Settings
+    joins: Mapping[str, Join]
+    groups: Mapping[str, GroupBy]
+    sources: Mapping[str, Source]
+
+    @staticmethod
+    def find(folder: str | Path | None = None) -> Path:
+        """The project folder: `folder`, or else the nearest upward with a `windrow.toml`."""
+        if folder is not None:
+            given = Path(folder).resolve()
+            if not (given / SETTINGS).is_file():
+                raise OptionError(
+                    f"{given} holds no {SETTINGS}; name a project folder, or make one with "
+                    "`windrow init FOLDER`"
+                )
+            return given
+        here = Path.cwd()
+        for place in (here, *here.parents):
+            if (place / SETTINGS).is_file():
+                return place
+        raise OptionError(
+            f"there is no {SETTINGS} in {here} or above it; go to a project folder, name one "
+            "with --project, or make one with `windrow init FOLDER`"
+        )
+
+    @staticmethod
+    def load(folder: str | Path) -> Workspace:
+        """Read the settings of a project folder and run its definition files, in that folder."""
+        place = Workspace.find(folder)
+        settings = Settings.read(place / SETTINGS)
+        found = _Gathered()
+        with _importing_from(place):
+            for name in settings.definitions:
+                found.add_module(_run_file(place, name), name)
+        joins = {name: _anchored_join(join, place) for name, join in found.joins.items()}
+        sources = {name: _anchored(one, place) for name, one in found.sources.items()}
+        groups = {name: _anchored_group(one, place) for name, one in found.groups.items()}
+        return Workspace(place, settings, joins, groups, sources)
+
+    @property
+    def root(self) -> str:
+        """The state root: a URI, or an absolute path."""
+        root = self.settings.root
+        return root if _is_uri(root) else str(self.folder / root)
+
+    def join(self, name: str) -> Join:
+        """The join of this name, or an error that tells which there are."""
+        if name not in self.joins:
+            self._require_joins()
+            raise DefinitionError(
+                f"there is no join {name!r} in {self.folder}; {_hint(name, self.joins)}"
+            )
+        return self.joins[name]
+
+    def joins_named(self, name: str | None) -> list[Join]:
+        """The join of this name; without a name all joins, at least one."""
+        if name is not None:
+            return [self.join(name)]
+        self._require_joins()
+        return list(self.joins.values())
+
+    def result_uri(self, join: Join) -> str:
+        """Where a backfill of `join` puts its result."""
+        return f"{self.root.rstrip('/')}/results/{join.name}"
+
+    def project(self, *, progress: bool | None = None) -> Project:
+        """The project at this folder's root, with a local Spark session as `[spark]` says."""
+        try:
+            with _interrupted_afterwards():
+                session = local_session("windrow", **self.settings.spark)
+        except Exception as error:  # a missing Java shows in several ways
+            reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+            raise WindrowError(
+                f"Spark did not start: {reason}. It needs Java 17 or newer; check `java -version` "
+                f"and the [spark] settings of {self.folder / SETTINGS}"
+            ) from error
+        return Project(
+            self.root,
+            spark=session,
+            storage_options=self.settings.storage_options or None,
+            progress=progress,
+        )
+
+    def _require_joins(self) -> None:
+        if not self.joins:
+            files = ", ".join(self.settings.definitions)
+            raise DefinitionError(
+                f"{self.folder}: no join is defined in {files}; add one, such as "
+                "training = windrow.Join(name='training', ...)"
+            )
+
+
+@dataclass
+class _Gathered:
+    """Definitions by name; of two with one name, neither can be meant."""
+
+    joins: dict[str, Join] = field(default_factory=dict)
+    groups: dict[str, GroupBy] = field(default_factory=dict)
+    sources: dict[str, Source] = field(default_factory=dict)
+    files: dict[tuple[str, str], str] = field(default_factory=dict)
+
+    def add_module(self, module: ModuleType, file: str) -> None:
+        for value in list(vars(module).values()):
+            for one in _spread(value):
+                self._add(one, file)
+
+    def _add(self, value: Any, file: str) -> None:
+        if isinstance(value, JoinedGroup):
+            self._add(value.group, file)
+        elif isinstance(value, Source):
+            self._keep("source", value, self.sources, file)
+        elif isinstance(value, GroupBy):
+            self._keep("GroupBy", value, self.groups, file)
+            for source in value.sources:
+                self._add(source, file)
+        elif isinstance(value, Join):
+            self._keep("Join", value, self.joins, file)
+            for group in value.all_groups:
+                self._add(group, file)
+
+    def _keep(self, kind: str, value: Any, known: dict[str, Any], file: str) -> None:
+        name = value.name
+        if known.setdefault(name, value) is not value:
+            other = self.files[kind, name]
+            where = f"twice in {file}" if other == file else f"in {other} and in {file}"
+            raise DefinitionError(
+                f"{kind} {name!r} is defined {where}; rename one, or import the one that is meant"
+            )
+        self.files.setdefault((kind, name), file)
+
+
+def _spread(value: Any) -> Iterator[Any]:
+    """A value of a module; of a list or dict, its values: definitions may be made in a loop."""
+    if isinstance(value, dict):
+        yield from list(value.values())
+    elif isinstance(value, list | tuple):
+        yield from value
+    else:
+        yield value
+
+
+def _run_file(folder: Path, name: str) -> ModuleType:
+    """Run a definition file as a module; what goes wrong in it is told with its place."""
+    file = (folder / name).resolve()
+    if not file.is_file():
+        raise OptionError(
+            f"{folder / SETTINGS}: definitions names {name!r}, but there is no such file"
+        )
+    stem = file.stem
+    known = sys.modules.get(stem)
+    if known is not None and _is_at(known, file):
+        return known  # another definition file has imported it
+    # Under its own name, so that other files can import it; never in place of a library.
+    module_name = stem if known is None else f"_windrow_definitions_{stem}"
+    spec = importlib.util.spec_from_file_location(module_name, file)
+    if spec is None or spec.loader is None:
+        raise OptionError(f"{folder / SETTINGS}: definitions names {name!r}; give a Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[module_name] = module
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise _misdefined(folder, file, error) from error
+    return module
+
+
+def _is_at(module: ModuleType, file: Path) -> bool:
+    found = getattr(module, "__file__", None)
+    return found is not None and Path(found).resolve() == file
+
+
+def _misdefined(folder: Path, file: Path, error: Exception) -> DefinitionError:
+    """The error of a definition file, at the last line of the project that was running."""
+    place, line = str(file), 0
+    for frame in traceback.extract_tb(error.__traceback__):
+        if Path(frame.filename).is_relative_to(folder):
+            place, line = frame.filename, frame.lineno or 0
+    message = str(error)
+    if isinstance(error, SyntaxError):
+        place, line, message = error.filename or place, error.lineno or line, error.msg
+    shown = message if isinstance(error, WindrowError) else f"{type(error).__name__}: {message}"
+    return DefinitionError(f"{place}, line {line}: {shown}")
+
+
+@contextlib.contextmanager
+def _importing_from(folder: Path) -> Iterator[None]:
+    """Work in `folder` and import from it; its modules are forgotten afterwards.
+
+    A process may load several projects, each with a `features.py` of its own. No bytecode is
+    written: Python would take an old one for a file that changed within a second.
+    """
+    before, writes_bytecode = set(sys.modules), sys.dont_write_bytecode
+    sys.path.insert(0, str(folder))
+    sys.dont_write_bytecode = True
+    try:
+        with contextlib.chdir(folder):
+            yield
+    finally:
+        sys.dont_write_bytecode = writes_bytecode
+        with contextlib.suppress(ValueError):
+            sys.path.remove(str(folder))
+        for name in set(sys.modules) - before:
+            found = getattr(sys.modules[name], "__file__", None)
+            if found is not None and Path(found).is_relative_to(folder):
+                del sys.modules[name]
+
+
+def _anchored(side: _Side, folder: Path) -> _Side:
+    """A source or queries, with paths from `folder`: Spark may have been started elsewhere."""
+    found: Any = side
+    for name in _TABLES:
+        table = getattr(found, name, None)
+        if isinstance(table, str | os.PathLike):
+            text = os.fspath(table)
+            is_file = name == "shard" or is_path(text)
+            if is_file and not _is_uri(text) and "`" not in text:  # parquet.`path` is Spark's
+                found = replace(found, **{name: str(folder / text)})
+    return found  # type: ignore[no-any-return]
+
+
+def _anchored_group(group: GroupBy, folder: Path) -> GroupBy:
+    sources = [_anchored(source, folder) for source in group.sources]
+    return replace(group, source=sources if len(sources) > 1 else sources[0])
+
+
+def _anchored_join(join: Join, folder: Path) -> Join:
+    groups = [replace(g, group=_anchored_group(g.group, folder)) for g in join.all_groups]
+    return replace(join, left=_anchored(join.left, folder), features=groups)
+
+
+@contextlib.contextmanager
+def _interrupted_afterwards() -> Iterator[None]:
+    """Let Ctrl-C wait until Spark has started.
+
+    Interrupted earlier, PySpark forgets the Java process that it has begun to start, and that
+    process never ends. Once started, PySpark has its own handler, which stops Spark's jobs; what
+    that fails with, if Spark is busy elsewhere, must not hide that it was Ctrl-C.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield  # only the main thread gets signals
+        return
+    caught: list[int] = []
+
+    def catch(number: int, frame: object) -> None:
+        caught.append(number)
+
+    before = signal.signal(signal.SIGINT, catch)
+    try:
+        yield
+    finally:
+        theirs = signal.getsignal(signal.SIGINT)
+        signal.signal(signal.SIGINT, before if theirs is catch else _interrupting(theirs))
+    if caught:
+        raise KeyboardInterrupt
+
+
+def _interrupting(handler: Any) -> Callable[[int, FrameType | None], None]:
+    """A signal handler that does what `handler` does and ends in KeyboardInterrupt, always."""
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        if callable(handler):
+            with contextlib.suppress(Exception):
+                handler(number, frame)
+        raise KeyboardInterrupt
+
+    return interrupt
+
+
+def _is_uri(text: str) -> bool:
+    return _URI.match(text) is not None
+
+
+def _flat(values: Any, prefix: str = "") -> Any:
+    """Spark's dotted names: TOML reads `spark.sql.ansi.enabled = true` as nested tables."""
+    if not isinstance(values, dict):
+        return values
+    found: dict[str, Any] = {}
+    for key, value in values.items():
+        if isinstance(value, dict):
+            found |= _flat(value, f"{prefix}{key}.")
+        else:
+            found[f"{prefix}{key}"] = value
+    return found
+
+
+def _texts(values: Any, what: str) -> dict[str, str]:
+    """Options as text; TOML's numbers and booleans are written as Spark and stores do."""
+    if not isinstance(values, dict):
+        raise OptionError(f"{what} is {values!r}; it has to be a table of names and values")
+    written: dict[type, Callable[[Any], str]] = {
+        str: str,
+        int: str,
+        float: str,
+        bool: lambda value: str(value).lower(),
+    }
+    for name, value in values.items():
+        if type(value) not in written:
+            raise OptionError(f"{what}: {name} is {value!r}; give a text, a number or a boolean")
+    return {name: written[type(value)](value) for name, value in values.items()}
+
+
+def _hint(name: str, known: Any) -> str:
+    names = list(known)
+    close = get_close_matches(name, names, n=1)
+    there = f"here are: {', '.join(names)}"
+    return f"did you mean {close[0]!r}? T{there}" if close else f"t{there}"
