@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -100,7 +103,21 @@ def known_error(error: Exception) -> WindrowError | None:
     if "USER_RAISED_EXCEPTION" in text:  # one of our own checks, within an expression
         at = text.index("[USER_RAISED_EXCEPTION]")
         return DataError(text[at:].splitlines()[0].partition("] ")[2])
+    # SQL's class of data exceptions: a failed cast, a division by zero, an overflow.
+    found = re.search(r"\[[A-Z_]+(\.[A-Z_]+)*\][^\n]*SQLSTATE: 22\w{3}", text)
+    if found is not None:
+        return DataError(found[0])
     state = getattr(error, "getSqlState", lambda: None)()
-    if state is not None and str(state).startswith("22"):  # SQL's class of data exceptions
-        return DataError(first)
-    return None
+    return DataError(first) if str(state).startswith("22") else None
+
+
+@contextmanager
+def known_errors() -> Iterator[None]:
+    """Raises what `known_error` knows as our own error."""
+    try:
+        yield
+    except Exception as error:
+        known = known_error(error)
+        if known is None:
+            raise
+        raise known from error

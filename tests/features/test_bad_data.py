@@ -233,7 +233,6 @@ def test_what_does_not_fit_is_named(shop: Shop, name: str) -> None:
         assert shop.counts(shop.join()) == {1: 2, 2: 2, 3: 1, 4: 0}
 
 
-@pytest.mark.xfail(strict=True, reason="the message names a column of the arrangement, 'w0'")
 def test_a_condition_has_to_be_one(shop: Shop) -> None:
     join = shop.join(agg.count("n").where("n + 1"))
     shop.refuses(join, SchemaError, "GroupBy 'g': where: ")
@@ -403,21 +402,13 @@ def garbled(path: str) -> None:
     Path(path).write_bytes(bytes(data))
 
 
-RAW = "looking for bad times raises Spark's error as it is"
-
-
 @pytest.mark.parametrize(
     ("side", "reader", "harm"),
     [
         ("events", "tasks read the files", truncated),
         ("events", "tasks read the files", garbled),
         ("queries", "tasks read the files", garbled),
-        pytest.param(
-            "events",
-            "Spark reads it",
-            truncated,
-            marks=pytest.mark.xfail(strict=True, reason=RAW),
-        ),
+        ("events", "Spark reads it", truncated),
         ("events", "Spark reads it", garbled),
         ("queries", "Spark reads it", truncated),
     ],
@@ -469,22 +460,7 @@ FAILING: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-BUGS = {
-    "time": RAW,
-    "text as time": RAW,
-    "derive": "files that other tasks wrote are left in the result's folder",
-}
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=pytest.mark.xfail(strict=True, reason=BUGS[name]))
-        if name in BUGS
-        else name
-        for name in FAILING
-    ],
-)
+@pytest.mark.parametrize("name", FAILING)
 def test_expressions_that_fail_on_a_row(
     shop: Shop, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

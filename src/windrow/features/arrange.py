@@ -23,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.errors import DefinitionError, SchemaError
+from windrow.errors import SchemaError
 from windrow.features.compute import feature_type
 from windrow.features.definitions import GroupBy
 from windrow.features.lifetimes import ALWAYS
@@ -82,6 +82,8 @@ class GroupInputs:
                 if schema is not None and found != schema:
                     raise _differ(group, source, found, schema)
                 schema = found
+                for text in conditions:
+                    _check_condition(group, piece, text)
                 columns = _columns(group, source, piece, found, inputs, conditions)
                 pieces.append(piece.taking(columns, _times(columns), spark))
         assert schema is not None
@@ -111,6 +113,19 @@ class GroupInputs:
     @property
     def name(self) -> str:
         return "-".join([*(s.name for s in self.group.sources), self.fingerprint])
+
+
+def _check_condition(group: GroupBy, piece: Piece, text: str) -> None:
+    """A condition of an aggregation has to be one, over the columns of the source."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    what = f"GroupBy {group.name!r}: where: "
+    try:
+        found = piece.table.frame.select(F.expr(text).alias("w")).schema["w"].dataType
+    except Exception as error:  # Spark's analysis errors have no common small message
+        raise SchemaError(what + str(error).strip().splitlines()[0]) from error
+    if found.typeName() not in ("boolean", "void"):
+        raise SchemaError(f"{what}{text!r} is {found.simpleString()}, not a condition")
 
 
 def _changes(source: Source) -> bool:
@@ -206,11 +221,3 @@ def condition_mask(table: pa.Table, name: str) -> np.ndarray:
     mask: Any = pc.fill_null(single_chunk(table.column(name)), False)
     found: np.ndarray = mask.to_numpy(zero_copy_only=False)
     return found
-
-
-def check_source_columns(names: Sequence[str], what: str) -> None:
-    for name in names:
-        if name.startswith("__"):
-            raise DefinitionError(
-                f"{what}: column {name!r}: names that start with two underscores belong to Windrow"
-            )

@@ -189,6 +189,7 @@ class SliceTarget:
     after the slices that are done. Picklable.
     """
 
+    name: str  # begins the names of files
     store: Store
     quarantine: Store
     notes: Store
@@ -301,8 +302,10 @@ class SliceJob:
     def write(self, number: int, target: SliceTarget) -> Written:
         """Compute one slice and store it as a file."""
         found = self.compute(number)
-        parts = [write_file(target.store, found.table)] if found.table.num_rows else []
-        rejected = [write_file(target.quarantine, table) for table in found.rejected]
+        parts = []
+        if found.table.num_rows:
+            parts = [write_file(target.store, found.table, target.name)]
+        rejected = [write_file(target.quarantine, table, target.name) for table in found.rejected]
         counters = {**found.counters, "peak_memory": peak_memory()}
         written = Written(parts, 0, counters, rejected)
         target.finished(number, written)

@@ -179,9 +179,7 @@ class AskedKeys:
         """Events beside the queries of their keys; in the order in which they came."""
         times = floor_to(self.times, refresh) if accuracy == "snapshot" else self.times
         key = self._keys_of(canonical_table(events.keys))
-        known = key >= 0
-        first = np.where(known, self.first[key], 0)
-        last = np.where(known, self.last[key], 0)
+        first, last = np.append(self.first, 0)[key], np.append(self.last, 0)[key]  # of -1: none
         none = np.zeros(0, np.int64)
         timelines = Timelines(
             order=None,

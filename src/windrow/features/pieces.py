@@ -82,16 +82,11 @@ class Piece:
         from pyspark.sql import functions as F  # noqa: N812
 
         types = arrow_to_spark_schema(pa.schema([(c.name, c.type) for c in self.columns]))
-        try:
-            frame = self.table.frame.select(
-                *(c.sql(self.table.schema, types[c.name].dataType) for c in self.columns)
-            )
-            for name in self.required:
-                frame = frame.where(F.col(name).isNotNull())
-            frame.schema  # noqa: B018  forces Spark to check the expressions
-        except Exception as error:
-            reason = str(error).strip().splitlines()[0]
-            raise SchemaError(f"{self.source.what}: where: {reason}") from error
+        frame = self.table.frame.select(
+            *(c.sql(self.table.schema, types[c.name].dataType) for c in self.columns)
+        )
+        for name in self.required:
+            frame = frame.where(F.col(name).isNotNull())
         return _replaced(frame, self.replaced) if self.replaced else frame
 
     def never_rejects(self) -> bool:

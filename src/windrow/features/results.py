@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-def write_file(store: Store, table: pa.Table) -> WrittenPart:
-    """Write `table` as a Parquet file that no log names yet."""
-    name = f"{new_id()}.parquet"
+def write_file(store: Store, table: pa.Table, run: str) -> WrittenPart:
+    """Write `table` as a Parquet file that no log names yet; its name begins with `run`."""
+    name = f"{run}-{new_id()}.parquet"
     sink = pa.BufferOutputStream()
     pq.write_table(table, sink, compression="lz4", use_dictionary=False, row_group_size=_GROUP_ROWS)
     data = sink.getvalue()
@@ -41,7 +41,7 @@ def write_file(store: Store, table: pa.Table) -> WrittenPart:
     return WrittenPart(name, table.num_rows, data.size, statistics)
 
 
-def write_frame(frame: DataFrame, store: Store) -> Written:
+def write_frame(frame: DataFrame, store: Store, run: str) -> Written:
     """Write the rows of `frame`, a file per task, that no log names yet."""
     schema = canonical_schema(spark_to_arrow_schema(frame.schema))
     plain = frame.toDF(*(f"c{i}" for i in range(len(schema))))  # mapInArrow takes no dots in names
@@ -51,7 +51,7 @@ def write_frame(frame: DataFrame, store: Store) -> Written:
         if not held:
             return Written([])
         table = pa.Table.from_batches(held).rename_columns(schema.names).cast(schema)
-        return Written([write_file(store, table)], 0, {"peak_memory": peak_memory()})
+        return Written([write_file(store, table, run)], 0, {"peak_memory": peak_memory()})
 
     return run_writers(plain, store, write)
 

@@ -47,7 +47,7 @@ from windrow.shard.shard import Shard
 from windrow.shard.store import Store
 from windrow.sources.files import FileRows, Moments, ParquetFiles
 from windrow.sources.tables import select_columns
-from windrow.spark import parallelism, quoted, spark_to_arrow_schema
+from windrow.spark import known_errors, parallelism, quoted, spark_to_arrow_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -95,6 +95,7 @@ class BackfillRun:
     progress: Progress
     counters: dict[str, int] = field(default_factory=dict)
     stages: dict[str, float] = field(default_factory=dict)
+    id: str = field(default_factory=new_id)  # begins the names of the result's files
 
     @contextmanager
     def _stage(self, title: str, rows: int | None = None) -> Iterator[None]:
@@ -116,7 +117,9 @@ class BackfillRun:
             schema, written = self._features(shards, work)
             commit_result(self.plan.result, schema, written.parts)
         except WindrowError:
-            work.remove()  # nothing to go on with: data or definitions have to change first
+            # Nothing to go on with: data or definitions have to change first.
+            work.remove()
+            self._drop_files()
             raise
         work.remove()
         self._count(written)
@@ -136,6 +139,11 @@ class BackfillRun:
         frame = read_result(self.spark, self.plan.result, written.parts, schema)
         return frame, summary
 
+    def _drop_files(self) -> None:
+        """Remove the files of this run from the result's folder: no log names them."""
+        mine = [name for name in self.plan.result.names() if name.startswith(self.id)]
+        self.plan.result.delete(mine)
+
     def _count(self, written: Written) -> None:
         self.counters = add_counters([self.counters, written.counters])
 
@@ -152,7 +160,6 @@ class BackfillRun:
         if not todo.pending:
             return shard
         todo.manifest.write(Store.at(uri, options))
-        before = shard.stats().rows
         titles = ", ".join(source.name for source in inputs.group.sources)
         with self._stage(f"arrange {titles}", one.pending_rows):
             for number, step in enumerate(todo.steps):
@@ -162,7 +169,6 @@ class BackfillRun:
                         piece = piece.only(step.uris, self.spark)
                     self._quarantine(piece, f"{one.name}-{todo.manifest.digest}-{number}")
                     self._append(shard, piece, todo.manifest, number)
-        self._add("raw_rows", shard.stats().rows - before)
         return shard
 
     def _append(self, shard: Shard, piece: Piece, manifest: Manifest, number: int) -> None:
@@ -174,6 +180,8 @@ class BackfillRun:
         else:
             tasks = 2 * parallelism(self.spark) if piece.exchanged else None
             shard.append(piece.frame(), token=token, mark=mark, exchange=tasks, **bounds)
+        self._add("raw_rows", shard.appended.get("rows", 0))
+        self._add("peak_memory", shard.appended.get("peak_memory", 0))
 
     def _add(self, counter: str, value: int) -> None:
         self.counters = add_counters([self.counters, {counter: value}])
@@ -183,10 +191,11 @@ class BackfillRun:
         if piece.never_rejects():
             return
         rows = piece.rejected()
-        if rows.isEmpty():
-            return
+        with known_errors():
+            if rows.isEmpty():
+                return
         store = Store.at(f"{self.store.uri}/quarantine/{name}", self.store.options_dict)
-        written = write_frame(rows, store)
+        written = write_frame(rows, store, self.id)
         commit_result(store, _schema(rows), written.parts)
         found = sum(part.rows for part in written.parts)
         self._add("quarantined", found)
@@ -287,11 +296,12 @@ class BackfillRun:
                     self._count(written)
                     found += [part.path for part in written.parts]
                 paths.append(tuple(found))
+        name = self.id
         reduce = ReduceJob(tuple(shapes), job, store, tuple(paths))
 
         def write(_: int) -> Written:
             result = reduce.compute()
-            parts = [write_file(target, result.table)] if result.table.num_rows else []
+            parts = [write_file(target, result.table, name)] if result.table.num_rows else []
             return Written(parts, 0, {**result.counters, "peak_memory": peak_memory()})
 
         with self._stage("combine partials", one.queries):
@@ -314,6 +324,7 @@ class BackfillRun:
 
     def _write_job(self, job: SliceJob, target: Store, work: Store) -> Written:
         job_target = SliceTarget(
+            self.id,
             target,
             self._rejected_store,
             Store.at(f"{work.uri}/done-{job.digest}", work.options_dict),
@@ -347,7 +358,7 @@ class BackfillRun:
     def _write_frame(self, frame: DataFrame) -> tuple[pa.Schema, Written]:
         """Write what Spark still has to work on: derived columns, or the queries alone."""
         with self._stage("derive and store"):
-            return _schema(frame), write_frame(frame, self.plan.result)
+            return _schema(frame), write_frame(frame, self.plan.result, self.id)
 
 
 def _schema(frame: DataFrame) -> pa.Schema:

@@ -60,8 +60,10 @@ class BatchWriter:
         parts: list[WrittenPart] = []
         digest = 0
         run, first = self.run, task * INDEXES_PER_TASK
+        rows = 0
         try:
             for table in _gather(batches):
+                rows += table.num_rows
                 stored = self.prepare(table, "append")
                 digest = (digest + fingerprint(stored)) % 2**64
                 if self.dry:
@@ -71,7 +73,7 @@ class BatchWriter:
         except BaseException:
             self.store.delete([part.path for part in parts])
             raise
-        return Written(parts, digest)
+        return Written(parts, digest, {"rows": rows, "peak_memory": peak_memory()})
 
     def prepare(self, table: pa.Table, where: str) -> pa.Table:
         """Canonical, checked, with `_prefix` and `_hash`; in the order of arrival."""
@@ -191,8 +193,7 @@ def write_tasks(spark: SparkSession, rows: TaskRows, writer: BatchWriter) -> Wri
     """Write rows that tasks read by themselves; each task writes runs of its own."""
 
     def write(task: int) -> Written:
-        written = writer.write(rows.batches(task), task)
-        return replace(written, counters={"peak_memory": peak_memory()})
+        return writer.write(rows.batches(task), task)
 
     return run_numbered(spark, rows.tasks, writer.store, write)
 

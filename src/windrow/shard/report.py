@@ -17,7 +17,7 @@ from windrow import errors
 from windrow.errors import WindrowError
 from windrow.shard.part import WrittenPart
 from windrow.shard.store import Store
-from windrow.spark import arrow_to_spark_schema, known_error
+from windrow.spark import arrow_to_spark_schema, known_errors
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -103,13 +103,8 @@ def run_writers(
                 [pa.array([v], f.type) for v, f in zip(row, _SCHEMA, strict=True)], schema=_SCHEMA
             )
 
-    try:
+    with known_errors():
         rows = frame.mapInArrow(run, arrow_to_spark_schema(_SCHEMA)).collect()  # a row per part
-    except Exception as error:
-        known = known_error(error)
-        if known is None:
-            raise
-        raise known from error
     parts = [_part(r) for r in rows if r.path and not r.rejected]
     rejected = [_part(r) for r in rows if r.path and r.rejected]
     failed = next((r for r in rows if r.error), None)

@@ -74,6 +74,7 @@ class Shard:
 
     def __init__(self, log: Log) -> None:
         self._log = log
+        self.appended: Mapping[str, int] = {}  # what the last append counted
 
     @classmethod
     def create(
@@ -227,6 +228,7 @@ class Shard:
                 return False
             raise log.mismatch(lower, upper)
         written = write(writer)
+        self.appended = written.counters
         try:
             done = log.append(written.parts, lower, upper, token or _token(written), mark)
         except BaseException:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
 from windrow.errors import DefinitionError, SchemaError, StorageError, unknown_column
 from windrow.shard.store import Store
 from windrow.spark import is_dataframe
@@ -12,6 +14,7 @@ from windrow.spark import is_dataframe
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from deltalake import DeltaTable
     from pyspark.sql import DataFrame, SparkSession
 
 _FORMATS = {".parquet": "parquet", ".csv": "csv", ".json": "json", ".jsonl": "json"}
@@ -64,7 +67,7 @@ def _load_path(
         from deltalake import DeltaTable
 
         if files is None:
-            files = DeltaTable(store.uri, storage_options=store.options_dict).file_uris()
+            files = _delta_files(DeltaTable(store.uri, storage_options=store.options_dict), what)
         if not files:
             raise StorageError(f"{what}: the Delta table {path!r} is empty")
         return spark.read.option("basePath", store.uri).parquet(*files)
@@ -79,6 +82,28 @@ def _load_path(
     if files is not None:
         return reader.format(name).option("basePath", store.uri).load(list(files))
     return reader.format(name).load(store.uri)  # absolute: the JVM may run in another folder
+
+
+def _delta_files(table: DeltaTable, what: str) -> list[str]:
+    """The files of a Delta table, if reading them as they are is reading the table."""
+    features = set(table.protocol().reader_features or [])
+    if "deletionVectors" in features:
+        try:
+            marked = pa.RecordBatchReader.from_stream(table.deletion_vectors()).read_all().num_rows
+        except Exception:  # it cannot even be decoded; then it is there
+            marked = 1
+        if marked:
+            raise StorageError(
+                f"{what}: the Delta table has rows marked as deleted (deletion vectors). Rewrite "
+                "its files with REORG TABLE ... APPLY (PURGE), or read it with Spark's Delta "
+                "connector and give the DataFrame"
+            )
+    if table.metadata().configuration.get("delta.columnMapping.mode", "none") != "none":
+        raise StorageError(
+            f"{what}: the Delta table maps column names (delta.columnMapping.mode); read it with "
+            "Spark's Delta connector and give the DataFrame"
+        )
+    return list(table.file_uris())
 
 
 def _format_of(store: Store) -> str | None:

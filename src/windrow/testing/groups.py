@@ -2,62 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 
 import numpy as np
 import pyarrow as pa
 
-from windrow.errors import unknown_column
+from windrow.errors import DataError, SchemaError
 from windrow.features.arrange import condition_mask, key_type
 from windrow.features.backfill import check_keys
 from windrow.features.compute import Events, QueryTimes, feature_type, group_features
-from windrow.features.definitions import EventSource, GroupBy, JoinedGroup, Queries
-from windrow.rows.types import canonical_schema
-from windrow.sources.times import check_time_type, to_millis
-from windrow.testing.rows import Rows, settled, with_types
-from windrow.testing.sql import column_name, condition, evaluate, plain_name
-
-
-def raw_times(definition: EventSource | Queries) -> list[str]:
-    """The columns of a table, before select, that become its time as they are."""
-    if not definition.selected:
-        return [definition.time]
-    # An expression, which is more than the name of a column, wants the values as they were given.
-    names = (plain_name(text) for name, text in definition.selected if name == definition.time)
-    return [name for name in names if name is not None]
-
-
-def selected(rows: Rows, definition: EventSource | Queries, what: str) -> Rows:
-    """The rows that pass `where`, with the columns of `select`."""
-    if rows.open:
-        return rows.extended(name for name, _ in definition.selected)
-    if definition.where is not None:
-        mask = condition(rows.table, definition.where, f"{what}: where")
-        rows = rows.filter(mask.to_pylist())
-    if not definition.selected:
-        return rows
-    arrays, given = {}, {}
-    for name, text in definition.selected:
-        arrays[name] = evaluate(rows.table, text, f"{what}: select {name!r}")
-        source = column_name(text, rows.table.column_names)
-        if source is not None and source in rows.given:
-            given[name] = rows.given[source]
-    return replace(rows, table=pa.table(arrays), given=given)
-
-
-def require_columns(rows: Rows, names: Sequence[str], what: str) -> None:
-    for name in names:
-        if name not in rows.table.column_names:
-            raise unknown_column(name, rows.table.column_names, what)
-
-
-def time_column(rows: Rows, name: str, what: str) -> pa.Array:
-    column = rows.column(name)
-    if pa.types.is_null(column.type):
-        return column.cast(pa.timestamp("us", tz="UTC"))
-    check_time_type(column.type, what)
-    return column
+from windrow.features.definitions import GroupBy, JoinedGroup
+from windrow.features.lifetimes import ALWAYS, lifetimes
+from windrow.rows.types import canonical_schema, canonical_type, canonical_values, single_chunk
+from windrow.sources.times import to_millis
+from windrow.testing.rows import NULL, Rows, filled, settled, with_types
+from windrow.testing.sources import Part, parts_of, require_columns, time_column
+from windrow.testing.sql import condition
 
 
 def canonical(table: pa.Table) -> pa.Table:
@@ -70,26 +31,99 @@ def canonical(table: pa.Table) -> pa.Table:
     )
 
 
-def features_of(joined: JoinedGroup, events: Rows, left: Rows, time: pa.Array) -> list[pa.Array]:
-    """One array for each feature of the group, for the queries `left`, whose times are `time`."""
+def features_of(
+    joined: JoinedGroup, given: Mapping[str, Mapping[str, Rows]], left: Rows, time: pa.Array
+) -> list[pa.Array]:
+    """One array for each feature of the group, for the queries `left`, whose times are `time`.
+
+    `given` has, for each source, the rows of its tables.
+    """
     group = joined.group
-    source = group.source
-    what = f"EventSource {source.name!r}"
     inputs = _input_columns(group)
-    rows = selected(events, source, what).extended([source.time, *group.keys, *inputs])
-    require_columns(rows, [source.time], f"{what}: time")
-    require_columns(rows, group.keys, f"GroupBy {group.name!r}: keys")
-    times = time_column(rows, source.time, f"{what}: time {source.time!r}")
-    require_columns(rows, inputs, f"GroupBy {group.name!r}")
-    rows = rows.filter(times.is_valid().to_pylist())
-    values = _input_values(group, rows, inputs)
-    left_keys, keys = _keys(joined, left, rows)
-    millis, _ = to_millis(times.drop_null())
+    parts = [
+        _checked(group, part, inputs)
+        for source in group.sources
+        for part in parts_of(source, given[source.name])
+    ]
+    values = _input_values(group, parts, inputs)
+    left_keys, keys = _keys(joined, left, _together(group, parts, group.keys, key_type))
+    times = [to_millis(part.rows.column(part.source.time))[0] for part in parts]
+    events = Events(keys, np.concatenate(times), values, _conditions(group, parts))
+    if any(part.moments is not None for part in parts):
+        events = _alive(group, parts, events)
     query_millis, valid = to_millis(time)
-    return group_features(
-        group,
-        Events(keys, millis, values, _conditions(group, rows)),
-        QueryTimes(left_keys, query_millis, valid),
+    return group_features(group, events, QueryTimes(left_keys, query_millis, valid))
+
+
+def _checked(group: GroupBy, part: Part, inputs: Sequence[str]) -> Part:
+    """The rows that have a time and a moment; all columns that the group reads are there."""
+    what, time = part.source.what, part.source.time
+    rows = part.rows.extended([time, *group.keys, *inputs])
+    require_columns(rows, [time], f"{what}: time")
+    require_columns(rows, group.keys, f"GroupBy {group.name!r}: keys")
+    times = time_column(rows, time, f"{what}: time {time!r}")
+    require_columns(rows, inputs, f"GroupBy {group.name!r}")
+    rows = rows.with_column(time, times)
+    valid = times.is_valid().to_numpy(zero_copy_only=False)
+    if part.moments is not None:
+        valid = valid & part.moments.is_valid().to_numpy(zero_copy_only=False)
+    return part.with_rows(rows).filter(valid)
+
+
+def _alive(group: GroupBy, parts: Sequence[Part], events: Events) -> Events:
+    """The rows with their lifetimes, from updates that say when they came and went."""
+    sizes = [part.rows.table.num_rows for part in parts]
+    update, moments, diffs = (np.concatenate(each) for each in zip(*_updates(parts), strict=True))
+    # A row is taken away only from the source that it came from.
+    names = [source.name for source in group.sources]
+    origin = np.repeat([names.index(part.source.name) for part in parts], sizes)
+    columns = [pa.array(origin), pa.array(events.times)]
+    columns += [canonical_values(single_chunk(c)) for c in events.keys.columns]
+    columns += [canonical_values(single_chunk(c)) for c in events.inputs.columns]
+    columns += [pa.array(mask) for mask in events.conditions.values()]
+    found = lifetimes([column.take(pa.array(update)) for column in columns], moments, diffs)
+    if found.missing.size:
+        first = found.missing[moments[found.missing].argmin()]
+        raise _not_there(group, parts, int(update[first]), int(moments[first]))
+    rows = update[found.rows]
+    return Events(
+        events.keys.take(pa.array(rows)),
+        events.times[rows],
+        events.inputs.take(pa.array(rows)),
+        {text: mask[rows] for text, mask in events.conditions.items()},
+        lives=(found.born, found.died),
+    )
+
+
+def _updates(parts: Sequence[Part]) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """Which row (of all parts) comes or goes, when, and how often."""
+    found, start = [], 0
+    for part in parts:
+        size = part.rows.table.num_rows
+        row = np.arange(start, start + size)
+        moments = np.full(size, ALWAYS) if part.moments is None else part.moments.to_numpy()
+        diffs = np.ones(size, np.int64) if part.diffs is None else part.diffs.to_numpy()
+        found.append((row, moments, diffs))
+        if part.replaced:  # each update is taken back at the next snapshot after it
+            known = np.array(part.replaced)
+            following = np.searchsorted(known, moments, "right")
+            back = following < known.size
+            found.append((row[back], known[following[back]], -diffs[back]))
+        start += size
+    return found
+
+
+def _not_there(group: GroupBy, parts: Sequence[Part], row: int, moment: int) -> DataError:
+    at = 0
+    while row >= parts[at].rows.table.num_rows:
+        row -= parts[at].rows.table.num_rows
+        at += 1
+    values = parts[at].rows.to_python()[row]
+    names = dict.fromkeys([*group.keys, parts[at].source.time, *_input_columns(group)])
+    when = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=moment)
+    shown = {name: values[name] for name in names}
+    return DataError(
+        f"{parts[at].what}: {shown} is taken away at {when.isoformat()}, but is not there"
     )
 
 
@@ -98,14 +132,49 @@ def _input_columns(group: GroupBy) -> list[str]:
     return list(dict.fromkeys(name for name in names if name is not None))
 
 
-def _input_values(group: GroupBy, rows: Rows, inputs: Sequence[str]) -> pa.Table:
+def _input_values(group: GroupBy, parts: Sequence[Part], inputs: Sequence[str]) -> pa.Table:
     """The columns that aggregations read, their types checked."""
-    table = rows.table.select(inputs)
-    table = canonical(with_types(table, lambda f: settled(f.type, _likely_type(group, f.name))))
+    table = _together(group, parts, inputs, lambda type_: type_, _likely_type)
     for aggregation in group.aggregations:
         where = f"GroupBy {group.name!r}: {aggregation.column} {aggregation.label}"
         feature_type(aggregation, table.schema, where)
     return table
+
+
+def _together(
+    group: GroupBy,
+    parts: Sequence[Part],
+    names: Sequence[str],
+    kind: Callable[[pa.DataType], pa.DataType],
+    leaf: Callable[[GroupBy, str], pa.DataType] = lambda group, name: NULL,
+) -> pa.Table:
+    """Columns of all parts, one part below the other; of values of one `kind`."""
+    tables = [part.rows.table.select(list(names)) for part in parts]
+    types = {}
+    for name in names:
+        found = [table.schema.field(name).type for table in tables]
+        # A column without values takes the type that it has in another part.
+        whole = [type_ for type_ in found if settled(type_, pa.int64()) == type_]
+        partial = [type_ for type_ in found if type_ != NULL]
+        chosen = [*whole, *(settled(type_, leaf(group, name)) for type_ in [*partial, NULL])][0]
+        types[name] = chosen
+        for part, type_ in zip(parts, found, strict=True):
+            if _plain(kind, filled(type_, chosen), name) != _plain(kind, chosen, name):
+                other = parts[found.index(chosen)]
+                raise SchemaError(
+                    f"GroupBy {group.name!r}: column {name!r} is {type_} in {part.what} and "
+                    f"{chosen} in {other.what}; cast one of them in select"
+                )
+    same = [canonical(with_types(t, lambda f: filled(f.type, types[f.name]))) for t in tables]
+    if len(same) > 1:
+        same = [with_types(t, lambda f: _plain(kind, f.type, f.name)) for t in same]
+    return pa.concat_tables(same)
+
+
+def _plain(
+    kind: Callable[[pa.DataType], pa.DataType], type_: pa.DataType, name: str
+) -> pa.DataType:
+    return type_ if type_ == NULL else kind(canonical_type(type_, f"column {name!r}"))
 
 
 def _likely_type(group: GroupBy, column: str) -> pa.DataType:
@@ -115,10 +184,9 @@ def _likely_type(group: GroupBy, column: str) -> pa.DataType:
     return next((t for t in likely if all(o.takes(t) for o in operations)), likely[0])
 
 
-def _keys(joined: JoinedGroup, left: Rows, rows: Rows) -> tuple[pa.Table, pa.Table]:
+def _keys(joined: JoinedGroup, left: Rows, events: pa.Table) -> tuple[pa.Table, pa.Table]:
     """The keys of the queries and of the events, as columns k0, k1, ... of the same types."""
     group, table = joined.group, left.extended(joined.left_keys).table
-    events = canonical(rows.table.select(list(group.keys)))
     names = [f"k{i}" for i in range(len(group.keys))]
     # A side that has no values takes the type of the other.
     found, wanted = {}, {}
@@ -134,13 +202,18 @@ def _keys(joined: JoinedGroup, left: Rows, rows: Rows) -> tuple[pa.Table, pa.Tab
     return keys.rename_columns(names), events
 
 
-def _conditions(group: GroupBy, rows: Rows) -> dict[str, np.ndarray]:
+def _conditions(group: GroupBy, parts: Sequence[Part]) -> dict[str, np.ndarray]:
     """Where each aggregation's condition holds."""
-    found = {}
-    for text in dict.fromkeys(a.condition for a in group.aggregations):
-        if text is not None and not rows.open:
-            mask = condition(rows.table, text, f"GroupBy {group.name!r}: where")
-            found[text] = condition_mask(pa.table({"holds": mask}), "holds")
-        elif text is not None:
-            found[text] = np.zeros(0, np.bool_)
-    return found
+    texts = dict.fromkeys(a.condition for a in group.aggregations)
+    return {
+        text: np.concatenate([_holds(group, part.rows, text) for part in parts])
+        for text in texts
+        if text is not None
+    }
+
+
+def _holds(group: GroupBy, rows: Rows, text: str) -> np.ndarray:
+    if rows.open:
+        return np.zeros(0, np.bool_)
+    mask = condition(rows.table, text, f"GroupBy {group.name!r}: where")
+    return condition_mask(pa.table({"holds": mask}), "holds")

@@ -76,6 +76,11 @@ class Rows:
         }
         return replace(self, table=self.table.filter(pa.array(mask, pa.bool_())), given=given)
 
+    def with_column(self, name: str, array: pa.Array) -> Rows:
+        """With other values, or another type, in a column."""
+        index = self.table.column_names.index(name)
+        return replace(self, table=self.table.set_column(index, name, array))
+
     def extended(self, names: Iterable[str]) -> Rows:
         """With those of `names` that are missing, if these rows may have any column."""
         table = self.table
@@ -189,6 +194,19 @@ def settled(type_: pa.DataType, leaf: pa.DataType) -> pa.DataType:
         return pa.list_(settled(type_.value_type, leaf))
     if t.is_map(type_):
         return pa.map_(settled(type_.key_type, pa.string()), settled(type_.item_type, leaf))
+    return type_
+
+
+def filled(type_: pa.DataType, like: pa.DataType) -> pa.DataType:
+    """`type_` with every part of which nothing is known as it is in `like`."""
+    if t.is_null(type_):
+        return like
+    if t.is_list(type_) and t.is_list(like):
+        return pa.list_(filled(type_.value_type, like.value_type))
+    if t.is_map(type_) and t.is_map(like):
+        return pa.map_(
+            filled(type_.key_type, like.key_type), filled(type_.item_type, like.item_type)
+        )
     return type_
 
 

@@ -1,0 +1,216 @@
+"""Strategies agree with each other and with plain loops, for every aggregate and window."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import windrow as wr
+from collisions import colliding_row
+from feature_oracle import feature, same
+from features.test_compute import (
+    COLUMNS,
+    PAIRS,
+    WINDOWS,
+    aggregation,
+    cases,
+    overflows,
+    tables,
+)
+from windrow import agg
+from windrow.errors import DataError, OptionError
+from windrow.features.broadcast import AskedKeys
+from windrow.features.compute import Events, QueryTimes, feature_type
+from windrow.features.partials import combine_features, no_partials, partial_features
+
+DAY = 86_400_000
+
+
+def by_broadcast(
+    group: wr.GroupBy, events: Events, queries: QueryTimes, shares: list[int]
+) -> list[pa.Array]:
+    """Events in shares (the number of each), each lifted on its own, then combined."""
+    inputs = events.inputs.schema
+    asked = AskedKeys.make(queries)
+    found = [[table] for table in no_partials(group, inputs)]
+    for share in range(max(shares, default=0) + 1):
+        at = np.flatnonzero(np.array(shares, np.int64) == share)
+        some = Events(
+            events.keys.take(pa.array(at)),
+            events.times[at],
+            events.inputs.take(pa.array(at)),
+            {},
+        )
+        timelines, places = asked.place(some, group.accuracy, group.refresh)
+        for tables_, table in zip(
+            found, partial_features(group, some, timelines, places), strict=True
+        ):
+            tables_.append(table)
+    count = asked.order.size
+    place = np.full(queries.times.size, count)
+    place[asked.order] = np.arange(count)
+    results = combine_features(group, inputs, found, count)
+    return [result.take(pa.array(place)) for result in results]
+
+
+@pytest.mark.parametrize(("name", "column"), PAIRS)
+@settings(max_examples=10)
+@given(data=st.data())
+def test_broadcast_equals_the_plain_loops(name: str, column: str, data: st.DataObject) -> None:
+    events, queries = data.draw(cases(column))
+    one = aggregation(name, column)
+    if data.draw(st.booleans()):
+        one = one.by("bucket")
+    lengths, options = data.draw(st.sampled_from(WINDOWS))
+    if lengths is not None:
+        one = one.over(*lengths, **options)
+    accuracy = data.draw(st.sampled_from(["temporal", "snapshot"]))
+    source = wr.EventSource("s", table="t", time="time")
+    group = wr.GroupBy("g", source, ["k", "o"], [one], accuracy=accuracy)
+    shares = [data.draw(st.integers(0, 2)) for _ in events]
+    left, right = tables(events, queries, column)
+    (the_feature,) = group.features
+    window = the_feature.window
+    expected = [
+        feature(
+            events,
+            {"k": q["k"], "o": q["o"]},
+            q["time"],
+            name=name,
+            column=column,
+            window=(window.kind.value, window.length, window.hop),
+            k=one.k,
+            bucket=one.bucket,
+            accuracy=accuracy,
+            is_map=column == "map",
+        )
+        for q in queries
+    ]
+    if name == "sum" and overflows(expected):
+        with pytest.raises(DataError, match="fit"):
+            by_broadcast(group, left, right, shares)
+        return
+    (found,) = by_broadcast(group, left, right, shares)
+    assert found.type == feature_type(one, left.inputs.schema, "test")
+    for got, want, query in zip(found.to_pylist(), expected, queries, strict=True):
+        assert same(got, want), f"{query}: {got!r} is not {want!r}"
+
+
+def test_broadcast_tells_keys_with_one_hash_apart() -> None:
+    first = (1, 2)
+    second = colliding_row((7,), first)
+    third = colliding_row((8,), first)
+    keys = [first, second, third, first, second]
+    events = Events(
+        pa.table({"a": [k[0] for k in keys], "b": [k[1] for k in keys]}),
+        np.zeros(5, np.int64),
+        pa.table({"x": pa.array([1, 10, 100, 1000, 10000])}),
+        {},
+    )
+    asked = [first, second, first]
+    queries = QueryTimes(
+        pa.table({"a": [k[0] for k in asked], "b": [k[1] for k in asked]}),
+        np.array([5, 5, 9]),
+        np.ones(3, np.bool_),
+    )
+    group = wr.GroupBy("g", wr.EventSource("s", "t", time="t"), ["a", "b"], [agg.sum("x")])
+    (found,) = by_broadcast(group, events, queries, [0, 0, 0, 1, 1])
+    assert found.to_pylist() == [1001, 10010, 1001]
+
+
+AGGREGATIONS = [
+    agg.count("x").over("1h", "3d"),
+    agg.sum("x").over("3d", kind="sliding"),
+    agg.max("x").over("1d", kind="hopping"),
+    agg.last_k("x", 2),
+    agg.histogram("x").over("7d"),
+    agg.avg("x").over("3d").by("bucket"),
+    agg.count("x").over("3d").where("x > 3").named("large"),
+]
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> tuple[str, str]:
+    rng = random.Random(3)
+    folder = tmp_path / "events"
+    folder.mkdir()
+    stamp = pa.timestamp("ms", "UTC")
+    for file in range(3):
+        rows = 400
+        table = pa.table(
+            {
+                "k": [rng.randrange(20) for _ in range(rows)],
+                "x": [rng.choice([1, 2, 5, None]) for _ in range(rows)],
+                "bucket": [rng.choice(["a", "b", None]) for _ in range(rows)],
+                "ts": pa.array([rng.randrange(10 * DAY) for _ in range(rows)], stamp),
+            }
+        )
+        pq.write_table(table, folder / f"{file}.parquet")
+    left = pa.table(
+        {
+            "id": range(9),
+            "k": pa.array([rng.choice([1, 2, 3, None, 99]) for _ in range(9)], pa.int64()),
+            "ts": pa.array([*(rng.randrange(10 * DAY) for _ in range(8)), None], stamp),
+        }
+    )
+    pq.write_table(left, tmp_path / "queries.parquet")
+    return str(folder), str(tmp_path / "queries.parquet")
+
+
+def rows_of(frame: Any) -> list[Any]:
+    return sorted(map(repr, frame.collect()))
+
+
+@pytest.mark.parametrize("given", ["files", "dataframe"])
+def test_strategies_agree_on_spark(
+    spark: Any, tmp_path: Path, shop: tuple[str, str], given: str
+) -> None:
+    events: Any = shop[0] if given == "files" else spark.read.parquet(shop[0])
+    source = wr.EventSource("s", events, time="ts")
+    group = wr.GroupBy("g", source, ["k"], AGGREGATIONS)
+    other = wr.GroupBy("h", source, ["k"], [agg.min("x")], accuracy="snapshot")
+    join = wr.Join("j", wr.Queries(shop[1], time="ts"), [group, other], derive={"d": "g_x_last_2"})
+    project = wr.Project(tmp_path / "state", spark=spark)
+    found = {
+        strategy: rows_of(project.backfill(join, strategy=strategy))
+        for strategy in ("broadcast", "merge")
+    }
+    assert found["broadcast"] == found["merge"]
+    assert len(found["merge"]) == 9
+    assert project.summary is not None
+    assert project.summary.null_times == 1
+
+
+def test_the_choice_is_explained(spark: Any, tmp_path: Path, shop: tuple[str, str]) -> None:
+    source = wr.EventSource("s", shop[0], time="ts")
+    group = wr.GroupBy("g", source, ["k"], [agg.count("x")])
+    join = wr.Join("j", wr.Queries(shop[1], time="ts"), [group])
+    project = wr.Project(tmp_path / "state", spark=spark)
+    chosen = str(project.plan(join))
+    assert "broadcast by k (9 queries are few beside 1,200 events not arranged)" in chosen
+    assert "  arrange  " not in chosen
+    frame = project.backfill(join)
+    assert project.summary is not None
+    assert project.summary.raw_rows_read == 1200
+    project.backfill(join, strategy="merge")
+    assert "merge by k (events are arranged)" in str(project.plan(join))
+    assert rows_of(frame) == rows_of(project.backfill(join))
+    assert project.summary.raw_rows_read == 0
+    with pytest.raises(OptionError, match="it is one of"):
+        project.plan(join, strategy="fast")
+    entity = wr.EntitySource("e", "ts", changes=shop[0], mutation_time="ts", change_type="bucket")
+    changing = wr.Join("c", join.left, [wr.GroupBy("g", entity, ["k"], [agg.count("x")])])
+    with pytest.raises(OptionError, match="brought together"):
+        project.plan(changing, strategy="broadcast")
+
+
+def test_columns_cover_all_kinds_of_input() -> None:
+    assert {column for _, column in PAIRS} == set(COLUMNS)
