@@ -15,11 +15,14 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import windrow as wr
 from feature_oracle import feature, same
+from features.test_compute import COLUMNS, PAIRS, WINDOWS, aggregation, overflows
+from features.test_entities import Update, alive, histories
+from features.test_entities import queries as asked_of
 from windrow import agg, testing
 from windrow.errors import DataError, DefinitionError, OptionError, SchemaError
 
@@ -63,7 +66,7 @@ def test_the_page_of_the_docs() -> None:
     for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
         exec(block, scope)
     tests = [value for name, value in scope.items() if name.startswith("test_")]
-    assert len(tests) >= 3
+    assert len(tests) >= 5
     for test in tests:
         test()
 
@@ -537,6 +540,366 @@ def test_features_equal_the_plain_loops(data: st.DataObject) -> None:
         got = row[group.features[0].name]
         assert {**row, group.features[0].name: None} == {**query, group.features[0].name: None}
         assert same(list(got.items()) if isinstance(got, dict) else got, wanted)
+
+
+KINDS = {1: ["insert", "update_postimage"], -1: ["delete", "update_preimage"]}
+SNAPSHOT_DAYS = (-1, 0, 1, 2, 3, 9, 12, 40)
+
+
+def iso(millis: int) -> str:
+    return (dt.datetime(1970, 1, 1) + dt.timedelta(milliseconds=millis)).isoformat()
+
+
+def entity(kind: str, **options: Any) -> wr.EntitySource:
+    made = dict.fromkeys(kind.split("+"), "t")
+    if "snapshots" in kind:
+        options = {"partition": "ds", **options}
+    return wr.EntitySource("s", **{"time": "time", **made, **options})
+
+
+def written(kind: str, history: list[Update], draw: Callable[[st.SearchStrategy[Any]], Any]) -> Any:
+    """A history as the rows of a source of some kind, and the moment from which it is known."""
+    moment = draw(st.sampled_from([iso, int]))
+
+    def row(m: int, row: dict[str, Any], diff: int, table: str) -> dict[str, Any]:
+        if table == "shard":
+            return {**row, "_time": m, "_diff": diff}
+        if table == "changes":
+            kind = draw(st.sampled_from(KINDS[diff]))
+            return {**row, "_commit_timestamp": moment(m), "_change_type": kind}
+        return {**row, "mutation_time": moment(m), "is_before": diff < 0}
+
+    if kind != "snapshots+mutations":
+        return [row(m, r, d, kind) for m, r, d in history], None
+    days = sorted(draw(st.sets(st.sampled_from(SNAPSHOT_DAYS), min_size=1)))
+    snapshots = [
+        {**r, "ds": (dt.date(1970, 1, 1) + dt.timedelta(days=day)).isoformat()}
+        for day in days
+        for r in alive(history, (day + 1) * DAY)
+    ]
+    assume(snapshots)
+    known = next(day for day in days if alive(history, (day + 1) * DAY))
+    mutations = [row(m, r, d, "mutations") for m, r, d in history]
+    return {"snapshots": snapshots, "mutations": mutations}, (known + 1) * DAY
+
+
+def pairs(value: Any) -> Any:
+    return [(k, pairs(v)) for k, v in value.items()] if isinstance(value, dict) else value
+
+
+@pytest.mark.parametrize("kind", ["mutations", "changes", "shard", "snapshots+mutations"])
+@settings(max_examples=80)
+@given(data=st.data())
+def test_entities_equal_a_replay(kind: str, data: st.DataObject) -> None:
+    name, column = data.draw(st.sampled_from(PAIRS))
+    history = data.draw(histories(column).filter(bool))
+    made = aggregation(name, column)
+    made = made.by("bucket") if data.draw(st.booleans()) else made
+    lengths, options = data.draw(st.sampled_from(WINDOWS))
+    made = made if lengths is None else made.over(*lengths, **options)
+    accuracy = data.draw(st.sampled_from(["temporal", "snapshot"]))
+    group = wr.GroupBy("g", entity(kind), ["k"], [made], accuracy=accuracy)
+    (one,) = group.features
+    rows, since = written(kind, history, data.draw)
+    queries, expected = [], []
+    for query in data.draw(asked_of()):
+        q = query["time"]
+        if q is not None and accuracy == "snapshot":
+            q -= q % DAY
+        if q is not None and since is not None and q < since:
+            continue
+        queries.append(query)
+        expected.append(
+            feature(
+                [] if q is None else alive(history, q),
+                {"k": query["k"]},
+                query["time"],
+                name=name,
+                column=column,
+                window=(one.window.kind.value, one.window.length, one.window.hop),
+                k=made.k,
+                bucket=made.bucket,
+                accuracy=accuracy,
+                is_map=column == "map",
+            )
+        )
+    types = [("k", pa.int64()), (column, COLUMNS[column][0]), ("bucket", pa.string())]
+    schema = {"s": pa.schema(types)}
+    if name == "sum" and overflows(expected):
+        with pytest.raises(DataError, match="does not fit"):
+            testing.features(group, rows, queries, schema=schema)
+        return
+    found = testing.features(group, rows, queries, schema=schema)
+    assert len(found) == len(queries)
+    for row, want, query in zip(found, expected, queries, strict=True):
+        got = pairs(row[one.name])
+        assert same(got, want), f"{query}: {got!r} is not {want!r}"
+
+
+def rating(user: int, stars: int | None, ts: str, **more: Any) -> dict[str, Any]:
+    return {"user": user, "stars": stars, "ts": ts, **more}
+
+
+def changed(before: bool, at: str, row: dict[str, Any]) -> dict[str, Any]:
+    return {**row, "is_before": before, "mutation_time": at}
+
+
+OLD, NEW = rating(1, 2, "2021-09-01"), rating(1, 5, "2021-09-01")
+MOVED = rating(2, 5, "2021-09-01")
+MUTATIONS = [
+    changed(True, "2021-09-02 12:00", OLD),
+    changed(False, "2021-09-02 12:00", NEW),
+    changed(False, "2021-09-01 10:00", OLD),
+    changed(True, "2021-09-03 12:00", NEW),
+    changed(False, "2021-09-03 12:00", MOVED),
+]
+SEEN = ["2021-09-01 10:00", "2021-09-02 12:00", "2021-09-02 12:00:01", "2021-09-04"]
+
+
+def ratings(**options: Any) -> wr.EntitySource:
+    return wr.EntitySource("ratings", **{"time": "ts", "mutations": "m", **options})
+
+
+def sums(source: Any, rows: Any, times: list[str], user: int = 1, **options: Any) -> list[Any]:
+    group = wr.GroupBy("g", source, ["user"], [agg.sum("stars")], **options)
+    queries = [{"user": user, "ts": time} for time in times]
+    return [row["stars_sum"] for row in testing.features(group, rows, queries)]
+
+
+def test_updates_of_values_and_keys() -> None:
+    assert sums(ratings(), MUTATIONS, SEEN) == [None, 2, 5, None]
+    assert sums(ratings(), MUTATIONS, SEEN, user=2) == [None, None, None, 5]
+    assert sums(ratings(), [], SEEN) == [None] * 4
+    assert sums(ratings(), MUTATIONS, SEEN, accuracy="snapshot") == [None, 2, 2, None]
+
+
+def test_images_are_selected_one_by_one() -> None:
+    source = ratings(where="stars > 2", select={"user": "user", "stars": "stars * 10", "ts": "ts"})
+    assert sums(source, MUTATIONS, SEEN) == [None, None, 50, None]
+    # What says when and whether a row came may also be selected.
+    rows = [
+        {"user": 1, "stars": 3, "ts": "2021-09-01", "at": "2021-09-01 10:00", "op": "I"},
+        {"user": 1, "stars": 3, "ts": "2021-09-01", "at": "2021-09-02 12:00", "op": "D"},
+    ]
+    select = {"user": "user", "stars": "stars", "ts": "ts", "mutation_time": "at"}
+    source = ratings(select={**select, "is_before": "op = 'D'"})
+    assert sums(source, rows, SEEN) == [None, 3, None, None]
+
+
+def test_names_of_the_columns_of_changes() -> None:
+    rows = [
+        {**OLD, "at": dt.datetime(2021, 9, 1, 10), "old": False},
+        {**OLD, "at": "2021-09-02T12:00Z", "old": True},
+        {**OLD, "at": None, "old": False},  # never known: left out, as in a backfill
+        {**OLD, "ts": None, "at": "2021-09-02", "old": True},
+    ]
+    source = ratings(mutation_time="at", is_before="old")
+    assert sums(source, rows, SEEN) == [None, 2, None, None]
+    feed = [
+        {**OLD, "at": "2021-09-01 10:00", "what": "insert"},
+        {**OLD, "at": "2021-09-02 12:00", "what": "delete"},
+    ]
+    source = ratings(mutations=None, changes="c", mutation_time="at", change_type="what")
+    assert sums(source, feed, SEEN) == [None, 2, None, None]
+
+
+def test_snapshots_and_mutations() -> None:
+    source = ratings(snapshots="s", partition="ds")
+    snapshots = [
+        # The log has nothing of user 3, and says of user 1 what the second snapshot corrects.
+        {**OLD, "ds": "2021-09-01"},
+        {**rating(3, 9, "2021-08-01"), "ds": dt.date(2021, 9, 1).isoformat()},
+        {**rating(1, 4, "2021-09-01"), "ds": "2021-09-02"},
+    ]
+    mutations = [
+        changed(False, "2021-09-01 10:00", OLD),  # in the first snapshot
+        changed(True, "2021-09-01 23:59:59.999", rating(7, 7, "2021-09-01")),  # before it
+        changed(True, "2021-09-02 12:00", OLD),
+        changed(False, "2021-09-02 12:00", NEW),
+        changed(False, "2021-09-03 12:00", rating(1, 1, "2021-09-03")),
+    ]
+    rows = {"snapshots": snapshots, "mutations": mutations}
+    times = ["2021-09-01 23:59:59.999", "2021-09-02", "2021-09-02 13:00", "2021-09-03"]
+    times += ["2021-09-03 12:00:01"]
+    assert sums(source, rows, times) == [None, 2, 5, 4, 5]
+    assert sums(source, rows, times, user=3) == [None, 9, 9, None, None]
+    assert sums(source, rows, times, user=7) == [None] * 5
+    assert sums(source, {**rows, "mutations": []}, times) == [None, 2, 2, 4, 4]
+    days = {"start_partition": "2021-09-02", "missing_partitions": "ignore"}
+    late = ratings(snapshots="s", partition="ds", **days)
+    assert sums(late, rows, times) == [None, None, None, 4, 5]
+
+
+def test_snapshots_alone() -> None:
+    source = ratings(mutations=None, snapshots="s", partition="day", select=["user", "stars", "ts"])
+    rows = [{**OLD, "day": dt.date(2021, 9, 1)}, {**MOVED, "day": dt.date(2021, 9, 2)}]
+    times = ["2021-09-01 23:00", "2021-09-02", "2021-09-02 23:00", "2021-09-03"]
+    found = sums(source, {"snapshots": rows}, times, accuracy="snapshot")
+    assert found == [None, 2, 2, None]
+
+
+def test_rows_count_once_they_are_known() -> None:
+    rows = [
+        {"user_id": 1, "n": 1, "ts": "2021-09-30", "arrived": "2021-09-30 00:00"},
+        {"user_id": 1, "n": 2, "ts": "2021-09-30", "arrived": "2021-09-30 05:24"},
+        {"user_id": 1, "n": 4, "ts": "2021-10-02", "arrived": "2021-09-30 00:00"},
+        {"user_id": 1, "n": 8, "ts": "2021-09-30", "arrived": None},
+        {"user_id": 1, "n": 1, "ts": "2021-09-30", "arrived": "2021-09-30 00:00"},
+    ]
+    for select in (None, ["user_id", "n", "ts"]):
+        source = views(known="arrived", select=select)
+        group = activity(agg.sum("n"), source=source)
+        times = ["2021-09-30 05:24", "2021-09-30 05:25", "2021-10-03"]
+        found = testing.features(group, rows, [{"user_id": 1, "ts": time} for time in times])
+        assert [row["n_sum"] for row in found] == [2, 4, 8]
+    with pytest.raises(SchemaError, match="'views': known: there is no column 'arived'; did you"):
+        one(activity(agg.sum("n"), source=views(known="arived")), rows)
+
+
+def test_landed_aggregates_are_seen_at_their_cadence() -> None:
+    source = wr.PreAggregatedSource("hourly", "t", time="ts", every="1h")
+    group = wr.GroupBy("g", source, ["user_id"], [agg.sum("n")], accuracy="snapshot")
+    rows = [{"user_id": 1, "n": 1 << h, "ts": f"2021-09-30 0{h}:00"} for h in range(6)]
+    times = ["2021-09-30 00:59", "2021-09-30 01:00", "2021-09-30 05:24"]
+    found = testing.features(group, rows, [{"user_id": 1, "ts": time} for time in times])
+    assert [row["n_sum"] for row in found] == [None, 1, 31]
+
+
+def test_several_sources_count_together() -> None:
+    log = wr.EventSource("log", "t", time="at", select={"user": "who", "stars": "n", "at": "at"})
+    rows = [{"who": 1, "n": 10, "at": "2021-09-01"}, {"who": 2, "n": None, "at": "2021-09-01"}]
+    both = {"log": rows, "ratings": MUTATIONS}
+    assert sums([ratings(), log], both, SEEN) == [10, 12, 15, 10]
+    assert sums([ratings(), log], {**both, "log": []}, SEEN) == [None, 2, 5, None]
+    assert sums([ratings(), log], {**both, "ratings": []}, SEEN) == [10] * 4
+    assert sums([ratings(), log], {"log": [], "ratings": []}, SEEN) == [None] * 4
+    group = wr.GroupBy("g", [log, ratings()], ["user"], [agg.sum("stars")])
+    join = wr.Join("j", LEFT, [group], derive={"x": "g_stars_sum + 1"})
+    (row,) = testing.backfill(join, [{"user": 1, "ts": "2021-09-04"}], both)
+    assert row["x"] == 11
+    field = pa.field("n", pa.int32(), nullable=False)
+    types = pa.schema([pa.field("who", pa.int32()), field, ("at", pa.timestamp("s"))])
+    table = pa.table([[1], [10], [0]], schema=types)
+    with pytest.raises(SchemaError, match="'stars' is int32 in EventSource 'log' and int64 in"):
+        sums([ratings(), log], {**both, "log": table}, SEEN)
+    log_schema = types.set(1, pa.field("n", pa.int64(), nullable=False))
+    assert sums([ratings(), log], {**both, "log": table.cast(log_schema)}, SEEN)[1] == 12
+    # A row is not taken away from another source, though it is the same.
+    same_row = [{"who": 1, "n": 2, "at": "2021-09-01"}]
+    gone = [changed(True, "2021-09-02", OLD)]
+    with pytest.raises(DataError, match="is not there"):
+        sums([ratings(), log], {"log": same_row, "ratings": gone}, SEEN)
+    with pytest.raises(OptionError, match="'g': no rows for source 'log'; add it to events"):
+        sums([ratings(), log], {"ratings": MUTATIONS}, SEEN)
+    with pytest.raises(OptionError, match="give a dict of rows by source name"):
+        sums([ratings(), log], MUTATIONS, SEEN)
+    text = [{"who": 1, "n": "x", "at": "2021-09-01"}]
+    wanted = "'stars' is string in EventSource 'log' and int64 in EntitySource 'ratings'"
+    with pytest.raises(SchemaError, match=wanted):
+        sums([ratings(), log], {**both, "log": text}, SEEN)
+
+
+def feed(*kinds: Any) -> list[dict[str, Any]]:
+    return [{**OLD, "_change_type": kind, "_commit_timestamp": "2021-09-01"} for kind in kinds]
+
+
+CHANGES, SHARD = {"mutations": None, "changes": "c"}, {"mutations": None, "shard": "s"}
+SNAPSHOTS = {"snapshots": "s", "partition": "ds"}
+
+
+@pytest.mark.parametrize(
+    ("error", "message", "options", "rows"),
+    [
+        (
+            DataError,
+            r"'ratings': mutations: {'user': 1, 'ts': '2021-09-01', 'stars': 5} is taken away at "
+            r"2021-09-02T12:00:00\+00:00, but is not there",
+            {},
+            [changed(True, "2021-09-02 12:00", NEW), changed(False, "2021-09-02 12:01", NEW)],
+        ),
+        (DataError, "is taken away at", {}, [*MUTATIONS, changed(True, "2021-09-05", NEW)]),
+        (DataError, "changes: .* is not there", CHANGES, feed("delete")),
+        (DataError, "is_before is null in 1 mutations", {}, [changed(None, "2021-09-02", OLD)]),  # type: ignore[arg-type]
+        (
+            DataError,
+            r"unknown _change_type: \['upsert'\]; they are \['insert'",
+            CHANGES,
+            feed("insert", "upsert"),
+        ),
+        (DataError, r"unknown _change_type: \[None\]", CHANGES, feed(None)),
+        (SchemaError, "change_type '_change_type' is int64; it has to be STRING", CHANGES, feed(1)),
+        (
+            SchemaError,
+            "is_before 'stars' is int64; it has to be BOOLEAN",
+            {"is_before": "stars"},
+            MUTATIONS,
+        ),
+        (SchemaError, "mutation_time: there is no column 'at'", {"mutation_time": "at"}, MUTATIONS),
+        (SchemaError, "is_before: there is no column", {}, [{**OLD, "mutation_time": 1}]),
+        (
+            DefinitionError,
+            "mutation_time 'mutation_time' is bool; it has to be TIMESTAMP",
+            {},
+            [{**OLD, "mutation_time": True, "is_before": False}],
+        ),
+        (DataError, "'soon' is not a time", {}, [changed(True, "soon", OLD)]),
+        (SchemaError, "shard: there is no column '_diff'", SHARD, [{**OLD, "_time": 1}]),
+        (
+            DataError,
+            "1 of 1 updates have a null '_time'",
+            SHARD,
+            [{**OLD, "_time": None, "_diff": 1}],
+        ),
+        (OptionError, r"give a dict, {'snapshots': \[...\], 'mutations'", SNAPSHOTS, MUTATIONS),
+        (OptionError, "give a dict", SNAPSHOTS, {"snapshots": [], "mutation": []}),
+        (DataError, "there are none", SNAPSHOTS, {"snapshots": [], "mutations": []}),
+        (
+            DataError,
+            r"'ds' holds \['None'\]; it has to hold days",
+            SNAPSHOTS,
+            {"snapshots": [{**OLD, "ds": None}], "mutations": []},
+        ),
+        (
+            SchemaError,
+            "partition: there is no column 'ds'",
+            SNAPSHOTS,
+            {"snapshots": [OLD], "mutations": []},
+        ),
+        (
+            SchemaError,
+            "'stars' is double in EntitySource 'ratings': mutations and int64 in .*: snapshots",
+            SNAPSHOTS,
+            {
+                "snapshots": [{**OLD, "ds": "2021-09-01"}],
+                "mutations": [changed(False, "2021-09-02", {**OLD, "stars": 0.5})],
+            },
+        ),
+        (OptionError, "give a list of dicts", {}, {"mutations": MUTATIONS}),
+    ],
+)
+def test_errors_of_entities(error: Any, message: str, options: dict[str, Any], rows: Any) -> None:
+    with pytest.raises(error, match=message):
+        sums(ratings(**options), rows, SEEN)
+
+
+def test_days_of_a_backfill() -> None:
+    join = wr.Join("j", LEFT, [activity(agg.count("view_id"))], derive={"x": "n + 1"})
+    times = ["2021-09-29 23:59", "2021-09-30", "2021-09-30 23:59:59.999", "2021-10-01", None]
+    queries = [{"user_id": 1, "ts": ts, "n": n} for n, ts in enumerate(times)]
+
+    def found(**days: Any) -> list[int]:
+        rows = testing.backfill(join, queries, {"views": VIEWS}, **days)
+        assert all(row["x"] == row["n"] + 1 and row["ts"] == times[row["n"]] for row in rows)
+        return [row["n"] for row in rows]
+
+    assert found() == [0, 1, 2, 3, 4]
+    assert found(start="2021-09-30") == [1, 2, 3, 4]
+    assert found(end=dt.date(2021, 9, 30)) == [0, 1, 2, 4]
+    assert found(start="2021-09-30", end="2021-09-30") == [1, 2, 4]
+    with pytest.raises(OptionError, match="start 2021-10-01 comes after end 2021-09-30"):
+        found(start="2021-10-01", end="2021-09-30")
+    with pytest.raises(OptionError, match="start is 'soon'; write a day"):
+        found(start="soon")
 
 
 def compared(views_table: Any, queries_table: Any) -> wr.Join:

@@ -78,7 +78,7 @@ class Project:
         `start` and `end` are days (UTC), both included; without them all queries are answered.
         The result is stored as a Delta table, `results/NAME` beneath the root, in place of that
         of an earlier backfill, and returned as a DataFrame. `summary` says what was done.
-        `strategy` ("merge" or "broadcast") overrides the choice that `explain` prints.
+        `strategy` ("merge", "broadcast" or "tiles") overrides the choice that `explain` prints.
         """
         plan = self.plan(join, start=start, end=end, strategy=strategy)
         run = BackfillRun(self.spark, self._store, plan, progress_for(self.spark, self._progress))

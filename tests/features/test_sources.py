@@ -329,3 +329,35 @@ def test_bad_entities_say_what_is_wrong(spark: Any, tmp_path: Path) -> None:
     frame = spark.read.parquet(path)
     with pytest.raises(DataError, match="unknown item"):
         run(wr.EntitySource("r", "ts", changes=frame, change_type="item"))
+
+
+def test_snapshots_have_the_last_word(spark: Any, tmp_path: Path) -> None:
+    """Changes at a snapshot's moment, rows gone without a mutation, days without a row."""
+    rows = {name: {"user": 1, "item": name, "stars": 1, "ts": FIRST} for name in "abcd"}
+    folder = tmp_path / "snapshots"
+    for day, names in enumerate(["a", "ab", "d", "a"]):
+        ds = stamp(FIRST + day * DAY).date()
+        there = [table_row(rows[name]) for name in names]
+        write(folder / f"ds={ds}" / "part.parquet", there, [])
+    log = [
+        (FIRST + 2 * DAY - 1, rows["b"], 1),  # in the very last millisecond of a day
+        (FIRST + 2 * DAY + 5, rows["c"], -1),  # was never there
+    ]
+    source = wr.EntitySource(
+        "r",
+        "ts",
+        snapshots=str(folder),
+        mutations=mutation_log(tmp_path / "log.parquet", log),
+        mutation_time="mutation_ts",
+        partition="ds",
+        where="item <> 'd'",
+    )
+    group = wr.GroupBy("g", source, ["user"], [agg.collect_list("item")])
+    moments = [FIRST + DAY, FIRST + 2 * DAY - 1, FIRST + 2 * DAY, FIRST + 3 * DAY, FIRST + 5 * DAY]
+    queries = [{"id": i, "user": 1, "q": q} for i, q in enumerate(moments)]
+    join = wr.Join("j", queries_at(tmp_path / "queries.parquet", queries), [group])
+    project = wr.Project(tmp_path / "state", spark=spark)
+    found = {row.id: row.g_item_collect_list for row in project.backfill(join).collect()}
+    assert found == {0: ["a"], 1: ["a"], 2: ["a", "b"], 3: None, 4: ["a"]}
+    assert project.summary is not None
+    assert project.summary.quarantined == 1

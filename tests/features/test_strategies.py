@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -27,9 +28,11 @@ from features.test_compute import (
 )
 from windrow import agg
 from windrow.errors import DataError, OptionError
+from windrow.features import tiled
 from windrow.features.broadcast import AskedKeys
 from windrow.features.compute import Events, QueryTimes, feature_type
 from windrow.features.partials import combine_features, no_partials, partial_features
+from windrow.features.tiles import Board, Tiling
 
 DAY = 86_400_000
 
@@ -64,7 +67,8 @@ def by_broadcast(
 @pytest.mark.parametrize(("name", "column"), PAIRS)
 @settings(max_examples=10)
 @given(data=st.data())
-def test_broadcast_equals_the_plain_loops(name: str, column: str, data: st.DataObject) -> None:
+def test_strategies_equal_the_plain_loops(name: str, column: str, data: st.DataObject) -> None:
+    by_strategy = data.draw(st.sampled_from([by_broadcast, by_tiles]))
     events, queries = data.draw(cases(column))
     one = aggregation(name, column)
     if data.draw(st.booleans()):
@@ -96,12 +100,56 @@ def test_broadcast_equals_the_plain_loops(name: str, column: str, data: st.DataO
     ]
     if name == "sum" and overflows(expected):
         with pytest.raises(DataError, match="fit"):
-            by_broadcast(group, left, right, shares)
+            by_strategy(group, left, right, shares)
         return
-    (found,) = by_broadcast(group, left, right, shares)
+    (found,) = by_strategy(group, left, right, shares)
     assert found.type == feature_type(one, left.inputs.schema, "test")
     for got, want, query in zip(found.to_pylist(), expected, queries, strict=True):
         assert same(got, want), f"{query}: {got!r} is not {want!r}"
+
+
+def by_tiles(
+    group: wr.GroupBy, events: Events, queries: QueryTimes, shares: list[int]
+) -> list[pa.Array]:
+    """Tiles of each share of the events, then windows from tiles and raw events."""
+    inputs = events.inputs.schema
+    schema = pa.schema(
+        [
+            *(pa.field(f"k{i}", f.type) for i, f in enumerate(events.keys.schema)),
+            *(pa.field(f"v{i}", f.type) for i, f in enumerate(inputs)),
+        ]
+    )
+    names = [f"k{i}" for i in range(events.keys.num_columns)]
+    arranged: Any = SimpleNamespace(
+        inputs=tuple(inputs.names),
+        scan=SimpleNamespace(spec=SimpleNamespace(schema=schema, key=names)),
+    )
+    asked = AskedKeys.make(queries)
+    count = asked.order.size
+    times = asked.times
+    if group.accuracy == "snapshot":
+        times = times // group.refresh * group.refresh
+    keys = queries.keys.rename_columns(names).take(pa.array(asked.order))
+    raw = Events(events.keys.rename_columns(names), events.times, events.inputs, {})
+    found = [[table] for table in no_partials(group, inputs)]
+    number = 0
+    for one in group.aggregations:
+        tiling = Tiling(one, arranged)
+        tables_ = [tiling.schema.empty_table()]
+        for share in range(max(shares, default=0) + 1):
+            at = pa.array(np.flatnonzero(np.array(shares, np.int64) == share))
+            some = Events(raw.keys.take(at), raw.times[at], raw.inputs.take(at), {})
+            tables_ += list(tiling.tiles(some))
+        table = pa.concat_tables(tables_).combine_chunks()
+        board = Board.make(tiling, table, raw, keys)
+        for the_feature in one.features():
+            for block in np.array_split(np.arange(count), 2):
+                found[number] += board.partials(the_feature.window, times, block)
+            number += 1
+    place = np.full(queries.times.size, count)
+    place[asked.order] = np.arange(count)
+    results = combine_features(group, inputs, found, count)
+    return [result.take(pa.array(place)) for result in results]
 
 
 def test_broadcast_tells_keys_with_one_hash_apart() -> None:
@@ -181,12 +229,35 @@ def test_strategies_agree_on_spark(
     project = wr.Project(tmp_path / "state", spark=spark)
     found = {
         strategy: rows_of(project.backfill(join, strategy=strategy))
-        for strategy in ("broadcast", "merge")
+        for strategy in ("broadcast", "merge", "tiles")
     }
-    assert found["broadcast"] == found["merge"]
+    assert found["broadcast"] == found["merge"] == found["tiles"]
     assert len(found["merge"]) == 9
     assert project.summary is not None
     assert project.summary.null_times == 1
+
+
+def test_a_hot_key_is_split_by_time(
+    spark: Any, tmp_path: Path, shop: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tiled, "pieces_of", lambda number, base: 3)
+    source = wr.EventSource("s", shop[0], time="ts")
+    group = wr.GroupBy("g", source, ["k"], AGGREGATIONS)
+    join = wr.Join("j", wr.Queries(shop[1], time="ts"), [group])
+    project = wr.Project(tmp_path / "state", spark=spark)
+    whole = rows_of(project.backfill(join, strategy="merge"))
+    assert rows_of(project.backfill(join, strategy="tiles")) == whole
+    assert project.summary is not None
+    assert project.summary.raw_rows_read == 0
+    # New events extend the tiles; nothing is built again.
+    (tiles,) = (tmp_path / "state" / "tiles").glob("*/*")
+    before = {p for one in tiles.iterdir() for p in one.glob("*.parquet")}
+    more = pq.read_table(f"{shop[0]}/0.parquet")
+    pq.write_table(more, f"{shop[0]}/more.parquet")
+    found = rows_of(project.backfill(join, strategy="tiles"))
+    assert project.summary.raw_rows_read == 400
+    assert before < {p for one in tiles.iterdir() for p in one.glob("*.parquet")}
+    assert found == rows_of(project.backfill(join, strategy="merge")) != whole
 
 
 def test_the_choice_is_explained(spark: Any, tmp_path: Path, shop: tuple[str, str]) -> None:

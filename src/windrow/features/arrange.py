@@ -7,6 +7,7 @@ what it contains, so that it is built once and used by every backfill that needs
     k0, k1, ...   keys                       v0, v1, ...   inputs of aggregations
     __time        the row's own time, ms     w0, w1, ...   where conditions hold
     __moment      when it changed, ms: only if a source is of rows that change, or become known
+    __source      the number of its source: only if there are several, and rows change
 
 Rows of a log are added once. A row that changes is taken away (`_diff` -1) and added again.
 """
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 
 EVENT_TIME = "__time"
 MOMENT = "__moment"
+SOURCE = "__source"
 EVENT_ORDER = by_hash(EVENT_TIME)
 
 
@@ -99,6 +101,11 @@ class GroupInputs:
         return MOMENT in self.schema.names
 
     @property
+    def snapshots(self) -> tuple[int, ...]:
+        """The moments of snapshots, at which the state is known as a whole."""
+        return tuple(sorted({m for piece in self.pieces for m in piece.replaced}))
+
+    @property
     def matched(self) -> bool:
         """Whether rows are taken away, and have to be matched with those that came."""
         return any(piece.sign is not None or piece.replaced for piece in self.pieces)
@@ -154,6 +161,8 @@ def _schema(
         feature_type(aggregation, types, where)
     keys = canonical_schema(pa.schema([found.field(name) for name in group.keys]))
     moment = [pa.field(MOMENT, pa.int64())] if changing else []
+    if changing and len(group.sources) > 1:
+        moment.append(pa.field(SOURCE, pa.int64()))  # equal rows of two sources are two rows
     return pa.schema(
         [
             *(pa.field(f"k{i}", key_type(f.type)) for i, f in enumerate(keys)),
@@ -197,6 +206,9 @@ def _columns(
             columns.append(Taken(MOMENT, piece.moment, pa.int64(), Form.MILLIS))
         else:
             columns.append(Taken(MOMENT, "", pa.int64(), Form.CONSTANT, ALWAYS))
+    if SOURCE in schema.names:
+        number = group.sources.index(source)
+        columns.append(Taken(SOURCE, "", pa.int64(), Form.CONSTANT, number))
     if piece.sign is not None:
         columns.append(Taken(DIFF, piece.sign[0], pa.int64(), piece.sign[1]))
     return tuple(columns)

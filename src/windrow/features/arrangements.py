@@ -87,6 +87,7 @@ class Todo:
     done: int
     rows: int
     reason: str
+    hottest: int = 0  # rows of the largest key, as far as parts that hold nothing else tell
 
     @property
     def action(self) -> str:
@@ -141,19 +142,19 @@ def _candidates(
         upper = shard.marked(manifest.digest) or 0
         if upper != shard.upper and not (upper == 0 and shard.upper == manifest.base):
             continue  # other appends came after it
-        rows = shard.stats().rows
+        rows, hottest = shard.stats().rows, shard.hottest_prefix()
         if manifest.files == files:
             steps = _steps(inputs, _added(manifest, store, files))
             done = max(upper - manifest.base, 0)
             why = "its files have not changed" if done == len(steps) else "interrupted before"
-            yield Todo(store.uri, manifest, steps, done, rows, why)
+            yield Todo(store.uri, manifest, steps, done, rows, why, hottest)
         elif upper == manifest.upper and manifest.files < files and _extensible(inputs):
             added = files - manifest.files
             steps = _steps(inputs, added)
             more = Manifest(files, upper, len(steps))
             count = len(added)
             why = f"{count} new file{'s' if count > 1 else ''}"
-            yield Todo(store.uri, more, steps, 0, rows, why)
+            yield Todo(store.uri, more, steps, 0, rows, why, hottest)
 
 
 def _added(
@@ -192,3 +193,23 @@ def _steps(inputs: GroupInputs, files: frozenset[tuple[int, str, str]]) -> tuple
             rows += sizes[uri]
         steps.append(Step(number, tuple(held)))
     return tuple(steps) or (Step(0, None),)
+
+
+def sweep(uri: str, root: Store) -> None:
+    """Remove other generations of the arrangement at `uri` whose files have changed or gone."""
+    parent, _, kept = uri.rpartition("/")
+    name, options = parent.rpartition("/")[2], root.options_dict
+    for generation in Store.at(parent, options).folders():
+        store = Store.at(f"{parent}/{generation}", options)
+        manifests = list(Manifest.read_all(store))
+        if generation != kept and any(_outdated(m, options) for m in manifests):
+            Store.at(f"{root.uri}/tiles/{name}/{generation}", options).remove()
+            store.remove()
+
+
+def _outdated(manifest: Manifest, options: dict[str, str] | None) -> bool:
+    for _, uri, stamp in manifest.files:
+        store, name = Store.of_file(uri, options)
+        if store.stamp(name) != stamp:
+            return True
+    return False

@@ -79,6 +79,7 @@ class Arranged:
     parts: tuple[Part, ...]
     inputs: tuple[str, ...]
     conditions: tuple[str, ...]
+    snapshots: tuple[int, ...] = ()  # moments at which the sum of all updates is the truth
 
     @staticmethod
     def make(group: JoinedGroup, bound: GroupInputs, shard: Shard) -> Arranged:
@@ -87,19 +88,21 @@ class Arranged:
         # The table is not needed in tasks, and may be a DataFrame, which does not travel.
         sources = [without_tables(source) for source in group.group.sources]
         group = replace(group, group=replace(group.group, source=sources))
-        return Arranged(group, scan, tuple(read.parts), bound.inputs, bound.conditions)
+        return Arranged(
+            group, scan, tuple(read.parts), bound.inputs, bound.conditions, bound.snapshots
+        )
 
     def events(self, slice_: Slice) -> tuple[Events, pa.Table]:
         """The rows of a slice, and those that take away what is not there."""
         if MOMENT not in self.scan.spec.schema.names:
             table = read_sorted(self.scan, slice_)
-            return self._events(table, None), table.slice(0, 0)
+            return self.events_of(table), table.slice(0, 0)
         table = read_sorted(self.scan, slice_, once=True)
         diffs = int64_values(table, DIFF)
         moments = int64_values(table, MOMENT)
         table = table.drop_columns([DIFF])
         columns = [single_chunk(c) for c in table.drop_columns([MOMENT, PREFIX]).columns]
-        found = lifetimes(columns, moments, diffs)
+        found = lifetimes(columns, moments, diffs, self.snapshots)
         order = found.rows.argsort(kind="stable")  # back into the order of keys and times
         rows = table.take(pa.array(found.rows[order]))
         lives = (found.born[order], found.died[order])
@@ -121,6 +124,10 @@ class Arranged:
     @property
     def _values(self) -> list[str]:
         return [name for name in self.scan.spec.schema.names if name.startswith("v")]
+
+    def events_of(self, table: pa.Table) -> Events:
+        """Rows of the arrangement, in its order, as events."""
+        return self._events(table, None)
 
     def _events(self, table: pa.Table, lives: tuple[np.ndarray, np.ndarray] | None) -> Events:
         return Events(
@@ -227,6 +234,15 @@ class SliceResult:
     counters: dict[str, int]
 
 
+def write_slice(found: SliceResult, target: SliceTarget) -> Written:
+    """Store what was computed of one slice."""
+    parts = []
+    if found.table.num_rows:
+        parts = [write_file(target.store, found.table, target.name)]
+    rejected = [write_file(target.quarantine, table, target.name) for table in found.rejected]
+    return Written(parts, 0, {**found.counters, "peak_memory": peak_memory()}, rejected)
+
+
 @dataclass(frozen=True)
 class SliceJob:
     """One pass of a backfill, cut into slices. Picklable: tasks carry it."""
@@ -253,8 +269,8 @@ class SliceJob:
     def compute(self, number: int) -> SliceResult:
         """The queries of one slice with their features."""
         table = read_sorted(self.queries, self.query_slices[number])
-        queries = self._times(table)
-        base = self._carried(table)
+        queries = self.query_times(table)
+        base = self.carried_of(table)
         columns, rejected, counters = base.table.columns, [], base.counters
         if table.num_rows:
             for arranged, slices in zip(self.arranged, self.event_slices, strict=True):
@@ -268,7 +284,7 @@ class SliceJob:
             columns += [pa.nulls(0, f.type) for f in list(self.output)[len(columns) :]]
         return SliceResult(pa.table(columns, schema=self.output), rejected, counters)
 
-    def _times(self, table: pa.Table) -> QueryTimes:
+    def query_times(self, table: pa.Table) -> QueryTimes:
         keys = table.select(list(self.queries.spec.key))
         times = single_chunk(table.column(QUERY_TIME))
         return QueryTimes(
@@ -278,7 +294,7 @@ class SliceJob:
             int64_values(table, PREFIX),
         )
 
-    def _carried(self, table: pa.Table) -> SliceResult:
+    def carried_of(self, table: pa.Table) -> SliceResult:
         """The columns of queries that go into the result, and what is counted of them."""
         counters = {"queries": table.num_rows}
         if self.counted is not None:
@@ -289,11 +305,11 @@ class SliceJob:
 
     def all_queries(self) -> QueryTimes:
         """The queries of all slices; for few of them."""
-        return self._times(self._all())
+        return self.query_times(self._all())
 
     def without_features(self) -> SliceResult:
         """All queries, in the order of `all_queries`."""
-        return self._carried(self._all())
+        return self.carried_of(self._all())
 
     def _all(self) -> pa.Table:
         tables = [read_sorted(self.queries, one) for one in self.query_slices]
@@ -301,13 +317,7 @@ class SliceJob:
 
     def write(self, number: int, target: SliceTarget) -> Written:
         """Compute one slice and store it as a file."""
-        found = self.compute(number)
-        parts = []
-        if found.table.num_rows:
-            parts = [write_file(target.store, found.table, target.name)]
-        rejected = [write_file(target.quarantine, table, target.name) for table in found.rejected]
-        counters = {**found.counters, "peak_memory": peak_memory()}
-        written = Written(parts, 0, counters, rejected)
+        written = write_slice(self.compute(number), target)
         target.finished(number, written)
         return written
 

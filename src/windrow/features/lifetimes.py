@@ -36,20 +36,30 @@ class Lifetimes:
     missing: np.ndarray
 
 
-def lifetimes(columns: Sequence[pa.Array], moments: np.ndarray, diffs: np.ndarray) -> Lifetimes:
-    """Match updates of equal rows (`columns`, canonical) at `moments`."""
+def lifetimes(
+    columns: Sequence[pa.Array],
+    moments: np.ndarray,
+    diffs: np.ndarray,
+    snapshots: Sequence[int] = (),
+) -> Lifetimes:
+    """Match updates of equal rows (`columns`, canonical) at `moments`.
+
+    A row taken away that is not there is left as it is: it may have come before all that is
+    known. At the moments of `snapshots` the sum of all updates so far is the truth.
+    """
     if (diffs == 1).all() and (moments == ALWAYS).all():
         count = diffs.size
         rows = np.arange(count)
         return Lifetimes(rows, moments, np.full(count, NEVER), np.zeros(0, np.int64))
     ids = group_ids(hash_rows(columns)[None, :], columns)
     order = sort_words(np.vstack([ids, moments]))
-    rows, born, died, missing = _match(ids, moments, diffs, order)
+    known = np.array(sorted(snapshots), np.int64)
+    rows, born, died, missing = _match(ids, moments, diffs, order, known)
     return Lifetimes(rows, born, died, missing)
 
 
 @njit(cache=True, nogil=True)
-def _match(ids: Any, moments: Any, diffs: Any, order: Any) -> Any:
+def _match(ids: Any, moments: Any, diffs: Any, order: Any, snapshots: Any) -> Any:
     n = order.size
     size = 0
     for i in range(n):
@@ -62,12 +72,18 @@ def _match(ids: Any, moments: Any, diffs: Any, order: Any) -> Any:
         # All updates of one row; its open lives are rows[oldest:used], which came in that order.
         group = ids[order[p]]
         oldest = used
+        total = 0
         while p < n and ids[order[p]] == group:
             row, moment = order[p], moments[order[p]]
             net = 0
             while p < n and ids[order[p]] == group and moments[order[p]] == moment:
                 net += diffs[order[p]]
                 p += 1
+            total += net
+            at = np.searchsorted(snapshots, moment)
+            exact = at < snapshots.size and snapshots[at] == moment
+            if exact:
+                net = total - (used - oldest)
             while net > 0:
                 rows[used], born[used], died[used] = row, moment, NEVER
                 used += 1
@@ -76,7 +92,7 @@ def _match(ids: Any, moments: Any, diffs: Any, order: Any) -> Any:
                 died[oldest] = moment
                 oldest += 1
                 net += 1
-            if net < 0:
+            if net < 0 and not exact:
                 missing[absent] = row
                 absent += 1
     return rows[:used], born[:used], died[:used], missing[:absent]

@@ -17,13 +17,13 @@ import pyarrow as pa
 
 from windrow.algebra.windows import DAY
 from windrow.errors import DataError, SchemaError
-from windrow.sources.bound import BoundTable, bind_table
+from windrow.sources.bound import BoundTable, bind_table, file_days
 from windrow.sources.columns import Form, Taken
 from windrow.sources.definitions import EntitySource, EventSource, PreAggregatedSource, Source
 from windrow.sources.files import FileRows, Moments
 from windrow.sources.tables import require_columns
 from windrow.sources.times import check_time_type
-from windrow.spark import arrow_to_spark_schema, parallelism, quoted
+from windrow.spark import arrow_to_spark_schema, known_errors, parallelism, quoted
 from windrow.updates import DIFF
 
 if TYPE_CHECKING:
@@ -87,7 +87,9 @@ class Piece:
         )
         for name in self.required:
             frame = frame.where(F.col(name).isNotNull())
-        return _replaced(frame, self.replaced) if self.replaced else frame
+        if not self.replaced:
+            return frame
+        return _replaced(frame, self.replaced, at_once=self.sign is not None)
 
     def never_rejects(self) -> bool:
         """Whether it is known, without reading, that every row has its times."""
@@ -106,15 +108,19 @@ class Piece:
         return frame.withColumn("reason", reason).where(F.col("reason").isNotNull())
 
 
-def _replaced(frame: DataFrame, moments: tuple[int, ...]) -> DataFrame:
-    """Each update once more, taken back at the next snapshot after it."""
+def _replaced(frame: DataFrame, moments: tuple[int, ...], at_once: bool) -> DataFrame:
+    """Each update once more, taken back at the next snapshot after it.
+
+    `at_once`: a snapshot of the same moment counts as after it, since it holds the change.
+    """
     from pyspark.sql import functions as F  # noqa: N812
 
     if DIFF not in frame.columns:
         frame = frame.withColumn(DIFF, F.lit(1).cast("long"))
     names = frame.columns
     known = F.array(*(F.lit(m).cast("long") for m in moments))
-    following = F.array_min(F.filter(known, lambda m: m > F.col("__moment")))
+    moment = F.col("__moment")
+    following = F.array_min(F.filter(known, lambda m: m >= moment if at_once else m > moment))
     back = frame.withColumn("__moment", following).where(F.col("__moment").isNotNull())
     back = back.withColumn(DIFF, -F.col(DIFF))
     return frame.unionByName(back.select(*names))
@@ -144,6 +150,9 @@ def _bind(
     options: Mapping[str, str] | None,
 ) -> BoundTable:
     """A table of a source; columns `also` are kept whatever `select` says."""
+    partitions = source.partitions
+    if partitions is not None and partitions.is_open and isinstance(source, EntitySource):
+        partitions = None  # nothing is chosen by it, so the table need not have the column
     select = source.selected
     if select:
         names = {name for name, _ in select}
@@ -154,7 +163,7 @@ def _bind(
         what,
         select=select,
         where=source.where,
-        partitions=source.partitions,
+        partitions=partitions,
         options=options,
     )
 
@@ -185,6 +194,10 @@ def _entity(
         table = _bind(spark, source, source.changes, f"{source.what}: changes", also, options)
         _check_moment(source, table)
         require_columns(table.schema.names, [source.change_type], f"{source.what}: change_type")
+        type_ = table.schema.field(source.change_type).type
+        if not pa.types.is_string(type_):
+            what = f"{source.what}: change_type {source.change_type!r}"
+            raise SchemaError(f"{what} is {type_}; it has to be text")
         pieces.append(Piece(source, table, source.moment, (source.change_type, Form.CHANGE)))
     if source.shard is not None:
         pieces.append(_shard(spark, source))
@@ -217,8 +230,7 @@ def _snapshots(
     what = f"{source.what}: snapshots"
     table = _bind(spark, source, source.snapshots, what, [source.partition], options)
     require_columns(table.schema.names, [source.partition], f"{source.what}: partition")
-    day = F.col(quoted(source.partition)).cast("string")
-    days = sorted(str(r[0]) for r in table.frame.select(day).distinct().collect())  # a day each
+    days = _snapshot_days(spark, source, options)
     try:
         starts = [date.fromisoformat(text) for text in days]
     except ValueError as error:
@@ -235,6 +247,23 @@ def _snapshots(
     schema = table.schema.append(pa.field(_SNAPSHOT_MOMENT, pa.int64()))
     table = replace(table, frame=frame, schema=schema)
     return Piece(source, table, _SNAPSHOT_MOMENT, None, moments), moments
+
+
+def _snapshot_days(
+    spark: SparkSession, source: EntitySource, options: Mapping[str, str] | None
+) -> list[str]:
+    """The days of snapshots, those without a row that passes `where` too."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    assert source.partition is not None
+    what = f"{source.what}: snapshots"
+    whole = bind_table(spark, source.snapshots, what, partitions=source.partitions, options=options)
+    require_columns(whole.schema.names, [source.partition], f"{source.what}: partition")
+    day = F.col(quoted(source.partition)).cast("string")
+    with known_errors():
+        found = {str(r[0]) for r in whole.frame.select(day).distinct().collect()}  # a day each
+    folders = file_days(whole.uris, source.partition) or {}
+    return sorted(found | set(folders.values()))
 
 
 def _shard(spark: SparkSession, source: EntitySource) -> Piece:

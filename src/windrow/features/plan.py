@@ -29,9 +29,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-MERGE, BROADCAST = "merge", "broadcast"
-STRATEGIES = (MERGE, BROADCAST)
+MERGE, BROADCAST, TILES = "merge", "broadcast", "tiles"
+STRATEGIES = (MERGE, BROADCAST, TILES)
 BROADCAST_QUERIES = 20_000  # a task holds all of them
+HOT_ROWS = 8 * SLICE_ROWS  # events of one key that are too many for a task
 BROADCAST_RATIO = 100  # events for each query, at least: else arranging pays soon
 
 
@@ -122,6 +123,9 @@ class PassPlan:
         )
         if self.strategy == BROADCAST:
             return f"{text}; events are neither sorted nor stored"
+        if self.strategy == TILES:
+            hops = "5 min, 1 h and 1 d"
+            return f"{text}; tails from tiles of {hops}, heads from raw events"
         text += ", one pass over the events"
         if self.events is not None and self.queries is not None:
             slices = max(-(-(self.events + self.queries) // SLICE_ROWS), 1)
@@ -144,8 +148,8 @@ class BackfillPlan:
 
     @property
     def arranged(self) -> set[int]:
-        """The arrangements that are needed: those of passes that merge."""
-        merging = (one for one in self.passes if one.strategy == MERGE)
+        """The arrangements that are needed: those of passes that do not broadcast."""
+        merging = (one for one in self.passes if one.strategy != BROADCAST)
         return {number for one in merging for number in one.arrangements}
 
     @property
@@ -281,15 +285,18 @@ def _strategy(
 ) -> tuple[str, str]:
     """How a pass is computed, and why."""
     changing = [one.name for one in arrangements if one.inputs.matched]
-    if forced == BROADCAST and changing:
+    if forced in (BROADCAST, TILES) and changing:
         raise OptionError(
-            f"strategy 'broadcast' is not possible for {changing[0]}: changes of a row have to be "
+            f"strategy {forced!r} is not possible for {changing[0]}: changes of a row have to be "
             "brought together; leave strategy out, or use 'merge'"
         )
     if forced is not None:
         return forced, "as asked"
     if changing:
         return MERGE, "changes of a row have to be brought together"
+    hottest = max((one.todo.hottest for one in arrangements), default=0)
+    if hottest > HOT_ROWS:
+        return TILES, f"one key has {hottest:,} events or more, too many for a task"
     if any(one.todo.action != "build" for one in arrangements):
         return MERGE, "events are arranged"
     if queries is None or events is None:

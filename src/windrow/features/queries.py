@@ -69,7 +69,7 @@ class QueryInputs:
                 )
         type_ = table.schema.field(left.time).type
         check_time_type(type_, f"Join {join.name!r}: time {left.time!r}")
-        low, high = _day(start, "start"), _day(end, "end")
+        low, high = first_millisecond(start, "start"), first_millisecond(end, "end")
         if low is not None and high is not None and low > high:
             raise OptionError(f"start {start!s} comes after end {end!s}")
         span = Moments(QUERY_TIME, low, None if high is None else high + DAY, nulls=True)
@@ -128,7 +128,7 @@ def with_keys(frame: DataFrame, schema: pa.Schema, left_keys: Sequence[str]) -> 
     return frame.select(*(F.col(quoted(name)) for name in schema.names), *keys, QUERY_TIME)
 
 
-def _day(value: Any, what: str) -> int | None:
+def first_millisecond(value: Any, what: str) -> int | None:
     """The first millisecond of a day, UTC."""
     if value is None:
         return None

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from deltalake import Schema
+from deltalake import DeltaTable, Schema
 from deltalake.transaction import AddAction, create_table_with_add_actions
 
 from windrow.errors import StorageError
@@ -58,6 +58,9 @@ def write_frame(frame: DataFrame, store: Store, run: str) -> Written:
 
 def commit_result(store: Store, schema: pa.Schema, parts: list[WrittenPart]) -> None:
     """Make the files the table at `store`, in place of what was there."""
+    paths = {part.path for part in parts}
+    if paths and _holds(store, paths):
+        return  # by a run that died right after its commit; a file cannot come and go in one
     now = int(time.time() * 1000)
     try:
         create_table_with_add_actions(
@@ -68,8 +71,19 @@ def commit_result(store: Store, schema: pa.Schema, parts: list[WrittenPart]) -> 
             storage_options=store.options_dict,
         )
     except Exception as error:
+        if paths and _holds(store, paths):
+            return  # it is committed, but the answer was lost on the way
         store.delete([part.path for part in parts])
         raise StorageError(f"{store.uri}: the result could not be stored: {error}") from error
+
+
+def _holds(store: Store, paths: set[str]) -> bool:
+    """Whether the table at `store` is these files."""
+    options = store.options_dict
+    if not DeltaTable.is_deltatable(store.uri, storage_options=options):
+        return False
+    found = DeltaTable(store.uri, storage_options=options).file_uris()
+    return {uri.rpartition("/")[2] for uri in found} == paths
 
 
 def read_result(

@@ -18,23 +18,28 @@ import pyarrow as pa
 
 from windrow.errors import ShardNotFoundError, WindrowError
 from windrow.features.arrange import EVENT_ORDER
-from windrow.features.arrangements import Manifest
+from windrow.features.arrangements import Manifest, sweep
 from windrow.features.backfill import (
     REJECTED,
+    SLICE_ROWS,
     Arranged,
     SliceJob,
     SliceTarget,
     plan_pass,
+    row_scan,
     sorted_queries,
 )
 from windrow.features.broadcast import BroadcastJob, EventShape, ReduceJob
 from windrow.features.pieces import Piece
-from windrow.features.plan import BROADCAST, MERGE, Arranging, BackfillPlan, PassPlan
+from windrow.features.plan import BROADCAST, TILES, Arranging, BackfillPlan, PassPlan
 from windrow.features.queries import QUERY_TIME, sorted_columns, sorted_schema, with_keys
 from windrow.features.results import commit_result, read_result, write_file, write_frame
+from windrow.features.tiled import TiledJob, plan_tiles
+from windrow.features.tiles import TILE_ORDER, Tiled, TileRows, Tiling, tile_name
 from windrow.progress import Progress
 from windrow.rows.types import canonical_schema
 from windrow.shard.part import new_id
+from windrow.shard.plan import even_cuts, slices_between
 from windrow.shard.report import (
     Written,
     add_counters,
@@ -43,6 +48,7 @@ from windrow.shard.report import (
     run_writers,
     together,
 )
+from windrow.shard.scan import TimeRange
 from windrow.shard.shard import Shard
 from windrow.shard.store import Store
 from windrow.sources.files import FileRows, Moments, ParquetFiles
@@ -169,6 +175,8 @@ class BackfillRun:
                         piece = piece.only(step.uris, self.spark)
                     self._quarantine(piece, f"{one.name}-{todo.manifest.digest}-{number}")
                     self._append(shard, piece, todo.manifest, number)
+        if todo.uri is not None:
+            sweep(todo.uri, self.store)
         return shard
 
     def _append(self, shard: Shard, piece: Piece, manifest: Manifest, number: int) -> None:
@@ -217,6 +225,8 @@ class BackfillRun:
                 target = plan.result
             if one.strategy == BROADCAST:
                 written = self._broadcast(one, job, target, work)
+            elif one.strategy == TILES:
+                written = self._write_job(self._tiled(one, job, shards, work), target, work)
             else:
                 written = self._write_job(job, target, work)
             schema = job.output
@@ -265,7 +275,7 @@ class BackfillRun:
         arranged = [
             Arranged.make(group, self.plan.arrangements[n].inputs, shards[n])
             for group, n in zip(one.keys.groups, one.arrangements, strict=True)
-            if one.strategy == MERGE
+            if one.strategy != BROADCAST
         ]
         counted = None
         if last:
@@ -275,6 +285,47 @@ class BackfillRun:
             fields = [f for shape in self._shapes(one) for f in shape.fields()]
             job = replace(job, output=pa.schema([*job.output, *fields]))
         return job
+
+    def _tiled(
+        self, one: PassPlan, job: SliceJob, shards: dict[int, Shard], work: Store
+    ) -> TiledJob:
+        """The pass by tiles; tiles that are not there yet are made."""
+        tiled, parts = [], []
+        with self._stage("make tiles", job.rows):
+            for arranged, number in zip(job.arranged, one.arrangements, strict=True):
+                tilings = [Tiling(a, arranged) for a in arranged.group.group.aggregations]
+                made = [self._tiles(tiling, shards[number], work) for tiling in tilings]
+                reads = [shard.snapshot(consolidate="none") for shard in made]
+                scans = tuple(row_scan(read.scan) for read in reads)
+                tiled.append(Tiled(arranged, tuple(tilings), scans))
+                parts.append([read.parts for read in reads])
+        return plan_tiles(job, tiled, parts)
+
+    def _tiles(self, tiling: Tiling, arrangement: Shard, work: Store) -> Shard:
+        """The tiles of an aggregation, with every batch of its arrangement taken in."""
+        kept = arrangement.uri.startswith(f"{self.store.uri}/arrangements/")
+        place = "/".join(arrangement.uri.split("/")[-2:])
+        root = self.store.uri if kept else work.uri
+        uri = f"{root}/tiles/{place}/{tile_name(tiling.aggregation)}"
+        options = self.store.options_dict
+        try:
+            shard = Shard.open(uri, storage_options=options)
+        except ShardNotFoundError:
+            keys = list(tiling.arranged.scan.spec.key)
+            shard = Shard.create(
+                uri, tiling.schema, key=keys, order=TILE_ORDER, storage_options=options
+            )
+        lower, upper = shard.upper, arrangement.upper
+        if lower < upper:
+            scan = tiling.arranged.scan
+            times = TimeRange(lower, upper - 1, 0)
+            new = [part for part in tiling.arranged.parts if times.overlaps(part)]
+            rows = sum(part.rows for part in new)
+            wanted = max(parallelism(self.spark), -(-rows // SLICE_ROWS))
+            slices = slices_between(new, even_cuts(new, wanted, scan.spec))
+            made = TileRows.make(tiling, lower, upper, slices)
+            shard.append_tasks(self.spark, made, lower=lower, upper=upper, token=f"tiles-{upper}")
+        return shard
 
     def _shapes(self, one: PassPlan) -> list[EventShape]:
         return [
@@ -322,7 +373,7 @@ class BackfillRun:
         # mapInArrow takes no dots in names
         return run_writers(frame.toDF(*(f"c{i}" for i in range(len(names)))), job.store, write)
 
-    def _write_job(self, job: SliceJob, target: Store, work: Store) -> Written:
+    def _write_job(self, job: SliceJob | TiledJob, target: Store, work: Store) -> Written:
         job_target = SliceTarget(
             self.id,
             target,

@@ -390,6 +390,14 @@ class Shard:
             bytes=sum(part.bytes for part in parts),
         )
 
+    def hottest_prefix(self) -> int:
+        """Updates of the largest prefix, as far as parts that hold no other prefix tell."""
+        rows: dict[int, int] = {}
+        for part in self._log.parts():
+            if part.prefix[0] == part.prefix[1]:
+                rows[part.prefix[0]] = rows.get(part.prefix[0], 0) + part.rows
+        return max(rows.values(), default=0)
+
 
 def _token(written: Written) -> str:
     return f"content-{written.fingerprint:016x}"

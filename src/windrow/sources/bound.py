@@ -160,7 +160,7 @@ def _in_range(
     if partitions.start is None and partitions.end is None:
         return frame, uris
     column = F.col(quoted(partitions.column)).cast("string")
-    by_file = _file_days(uris, partitions.column)
+    by_file = file_days(uris, partitions.column)
     if by_file is not None:
         days = sorted(set(by_file.values()))
         uris = tuple(uri for uri, day in by_file.items() if day in partitions)
@@ -177,7 +177,7 @@ def _in_range(
     return frame.where(condition), uris
 
 
-def _file_days(uris: tuple[str, ...] | None, column: str) -> dict[str, str] | None:
+def file_days(uris: tuple[str, ...] | None, column: str) -> dict[str, str] | None:
     """The partition of each file, from its folder's name; None if the folders do not tell."""
     if uris is None:
         return None

@@ -38,12 +38,17 @@ class PartitionRange:
                 f"missing_partitions is {self.missing!r}; it is 'error' or 'ignore'"
             )
 
+    @property
+    def is_open(self) -> bool:
+        """Whether all partitions are read."""
+        return self.start is None and self.end is None
+
     def __contains__(self, day: str) -> bool:
         return (self.start is None or self.start <= day) and (self.end is None or day <= self.end)
 
     def check(self, found: Sequence[str], what: str) -> None:
         """All days of the range have to be among those found."""
-        if self.missing == "ignore" or (self.start is None and self.end is None):
+        if self.missing == "ignore" or self.is_open:
             return
         days = sorted(day for day in found if _is_day(day))
         first, last = self.start or next(iter(days), None), self.end or next(iter(days[::-1]), None)

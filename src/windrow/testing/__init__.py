@@ -7,35 +7,37 @@ code that a Spark task runs over its slice, and the checks and their errors are 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from datetime import date
 from difflib import get_close_matches
 from typing import Any, TypeAlias
 
+import numpy as np
 import pyarrow as pa
 
+from windrow.algebra.windows import DAY
 from windrow.errors import DefinitionError, OptionError, SchemaError
 from windrow.features.definitions import GroupBy, Join, JoinedGroup
-from windrow.testing.groups import (
-    canonical,
-    features_of,
-    raw_times,
-    require_columns,
-    selected,
-    time_column,
-)
+from windrow.features.queries import first_millisecond
+from windrow.sources.definitions import Source
+from windrow.sources.times import to_millis
+from windrow.testing.groups import canonical, features_of
 from windrow.testing.rows import Rows
+from windrow.testing.sources import given_rows, raw_times, require_columns, selected, time_column
 from windrow.testing.sql import evaluate
 
 __all__ = ["backfill", "features"]
 
 RowsLike: TypeAlias = "Sequence[Mapping[str, Any]] | pa.Table"
+# Of a source with dated snapshots: the rows of each of its tables.
+SourceRows: TypeAlias = "RowsLike | Mapping[str, RowsLike]"
 Schemas: TypeAlias = "Mapping[str, pa.Schema]"
 
 
 def features(
     group: GroupBy,
-    events: RowsLike,
+    events: SourceRows | Mapping[str, SourceRows],
     queries: RowsLike,
     *,
     time: str | None = None,
@@ -43,8 +45,9 @@ def features(
 ) -> list[dict[str, Any]]:
     """The queries with the features of one group, named without its prefix, in their order.
 
-    `time` is the time column of the queries, by default that of the group's source. `schema` maps
-    the source's name to a pyarrow schema, for types that Python values do not tell.
+    `events` are the rows of the group's source; of several sources, a dict of rows by their names.
+    `time` is the time column of the queries, by default that of the group's first source. `schema`
+    maps a source's name to a pyarrow schema, for types that Python values do not tell.
 
     >>> import windrow as wr
     >>> from windrow import agg, testing
@@ -64,12 +67,16 @@ def features(
     """
     if not isinstance(group, GroupBy):
         raise DefinitionError(f"testing.features: {group!r} is not a GroupBy")
-    source, what = group.source, f"GroupBy {group.name!r}"
-    given = _source_rows([JoinedGroup(group)], {source.name: events}, schema, what)
-    time = source.time if time is None else time
+    what, first = f"GroupBy {group.name!r}", group.sources[0]
+    rows = {first.name: events} if len(group.sources) == 1 else events
+    given = _source_rows({source.name: source for source in group.sources}, rows, schema, what)
+    for source in group.sources:
+        if source.name not in given:
+            raise OptionError(f"{what}: no rows for source {source.name!r}; add it to events")
+    time = first.time if time is None else time
     left = _left(Rows.make(queries, f"{what}: queries", [time]), time, f"{what}: queries")
     moments = time_column(left, time, f"{what}: time {time!r}")
-    found = features_of(JoinedGroup(group), given[source.name], left, moments)
+    found = features_of(JoinedGroup(group), given, left, moments)
     names = [feature.name for feature in group.features]
     return _finished(_with_columns(left, names, found))
 
@@ -77,13 +84,16 @@ def features(
 def backfill(
     join: Join,
     queries: RowsLike,
-    sources: Mapping[str, RowsLike],
+    sources: Mapping[str, SourceRows],
     *,
+    start: str | date | None = None,
+    end: str | date | None = None,
     schema: Schemas | None = None,
 ) -> list[dict[str, Any]]:
     """What `Project.backfill` gives for these rows, as dicts in the order of the queries.
 
-    `sources` maps the name of each EventSource to its rows, `schema` to a pyarrow schema.
+    `sources` maps the name of each source to its rows, `schema` to a pyarrow schema. `start` and
+    `end` are days (UTC), both included; without them all queries are answered.
 
     >>> import windrow as wr
     >>> from windrow import agg, testing
@@ -105,13 +115,19 @@ def backfill(
     if not isinstance(join, Join):
         raise DefinitionError(f"testing.backfill: {join!r} is not a Join")
     what = f"Join {join.name!r}"
-    given = _source_rows(join.features, sources, schema, what)
+    used = {source.name: source for g in join.all_groups for source in g.group.sources}
+    given = _source_rows(used, sources, schema, what)
+    for source in (source for g in join.groups for source in g.group.sources):
+        if source.name not in given:
+            raise OptionError(f"{what}: no rows for source {source.name!r}; add it to sources")
     left = Rows.make(queries, f"{what}: left", raw_times(join.left))
     left = _left(selected(left, join.left, f"{what}: left"), join.left.time, f"{what}: left")
     moments = time_column(left, join.left.time, f"{what}: time {join.left.time!r}")
+    asked = _within(moments, start, end)
+    left, moments = left.filter(asked.tolist()), moments.filter(pa.array(asked))
     result = left
     for group in join.groups:
-        found = features_of(group, given[group.group.source.name], left, moments)
+        found = features_of(group, given, left, moments)
         names = [group.column(feature) for feature in group.group.features]
         result = _with_columns(result, names, found)
     if not left.open:
@@ -122,29 +138,34 @@ def backfill(
 
 
 def _source_rows(
-    groups: Iterable[Any], sources: Any, schema: Schemas | None, what: str
-) -> dict[str, Rows]:
-    """The rows of each source that is needed, by its name."""
+    used: Mapping[str, Source], sources: Any, schema: Schemas | None, what: str
+) -> dict[str, dict[str, Rows]]:
+    """The rows of each table of the sources that are given, by the sources' names."""
     if not isinstance(sources, Mapping):
-        raise OptionError(f"{what}: sources is {sources!r}; give a dict of rows by source name")
-    used = {g.group.source.name: g.group.source for g in groups}
-    needed = [g.group.source.name for g in groups if g.group.offline]
+        raise OptionError(f"{what}: the rows are {sources!r}; give a dict of rows by source name")
     for name in [*sources, *(schema or {})]:
         if name not in used:
             close = get_close_matches(str(name), used, n=1) or list(used)
             raise OptionError(f"{what}: there is no source {name!r}; did you mean {close[0]!r}?")
-    for name in needed:
-        if name not in sources:
-            raise OptionError(f"{what}: no rows for source {name!r}; add it to sources")
     return {
-        name: Rows.make(
-            rows,
-            f"EventSource {name!r}",
-            raw_times(used[name]),
-            (schema or {}).get(name),
-        )
+        name: given_rows(used[name], rows, (schema or {}).get(name))
         for name, rows in sources.items()
     }
+
+
+def _within(moments: pa.Array, start: str | date | None, end: str | date | None) -> np.ndarray:
+    """Which queries are asked for; those without a time always are."""
+    low, high = first_millisecond(start, "start"), first_millisecond(end, "end")
+    if low is not None and high is not None and low > high:
+        raise OptionError(f"start {start!s} comes after end {end!s}")
+    millis, valid = to_millis(moments)
+    outside = np.zeros(millis.size, np.bool_)
+    if low is not None:
+        outside |= millis < low
+    if high is not None:
+        outside |= millis >= high + DAY
+    found: np.ndarray = ~(outside & valid)
+    return found
 
 
 def _left(rows: Rows, time: str, what: str) -> Rows:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import numpy as np
@@ -14,7 +15,13 @@ from windrow.features.backfill import check_keys
 from windrow.features.compute import Events, QueryTimes, feature_type, group_features
 from windrow.features.definitions import GroupBy, JoinedGroup
 from windrow.features.lifetimes import ALWAYS, lifetimes
-from windrow.rows.types import canonical_schema, canonical_type, canonical_values, single_chunk
+from windrow.rows.types import (
+    canonical_schema,
+    canonical_type,
+    canonical_values,
+    has_type,
+    single_chunk,
+)
 from windrow.sources.times import to_millis
 from windrow.testing.rows import NULL, Rows, filled, settled, with_types
 from windrow.testing.sources import Part, parts_of, require_columns, time_column
@@ -47,8 +54,8 @@ def features_of(
     ]
     values = _input_values(group, parts, inputs)
     left_keys, keys = _keys(joined, left, _together(group, parts, group.keys, key_type))
-    times = [to_millis(part.rows.column(part.source.time))[0] for part in parts]
-    events = Events(keys, np.concatenate(times), values, _conditions(group, parts))
+    times = np.concatenate([_times(part)[0] for part in parts])
+    events = Events(keys, times, values, _conditions(group, parts))
     if any(part.moments is not None for part in parts):
         events = _alive(group, parts, events)
     query_millis, valid = to_millis(time)
@@ -57,17 +64,22 @@ def features_of(
 
 def _checked(group: GroupBy, part: Part, inputs: Sequence[str]) -> Part:
     """The rows that have a time and a moment; all columns that the group reads are there."""
-    what, time = part.source.what, part.source.time
+    time = part.source.time
     rows = part.rows.extended([time, *group.keys, *inputs])
-    require_columns(rows, [time], f"{what}: time")
+    part = replace(part, rows=rows)
+    require_columns(rows, [time], f"{part.source.what}: time")
     require_columns(rows, group.keys, f"GroupBy {group.name!r}: keys")
-    times = time_column(rows, time, f"{what}: time {time!r}")
+    _, valid = _times(part)
     require_columns(rows, inputs, f"GroupBy {group.name!r}")
-    rows = rows.with_column(time, times)
-    valid = times.is_valid().to_numpy(zero_copy_only=False)
     if part.moments is not None:
         valid = valid & part.moments.is_valid().to_numpy(zero_copy_only=False)
-    return part.with_rows(rows).filter(valid)
+    return part.filter(valid)
+
+
+def _times(part: Part) -> tuple[np.ndarray, np.ndarray]:
+    """The rows' own times, in milliseconds, and where they have one."""
+    name = part.source.time
+    return to_millis(time_column(part.rows, name, f"{part.source.what}: time {name!r}"))
 
 
 def _alive(group: GroupBy, parts: Sequence[Part], events: Events) -> Events:
@@ -81,7 +93,9 @@ def _alive(group: GroupBy, parts: Sequence[Part], events: Events) -> Events:
     columns += [canonical_values(single_chunk(c)) for c in events.keys.columns]
     columns += [canonical_values(single_chunk(c)) for c in events.inputs.columns]
     columns += [pa.array(mask) for mask in events.conditions.values()]
-    found = lifetimes([column.take(pa.array(update)) for column in columns], moments, diffs)
+    taken = [column.take(pa.array(update)) for column in columns]
+    snapshots = sorted({moment for part in parts for moment in part.replaced})
+    found = lifetimes(taken, moments, diffs, snapshots)
     if found.missing.size:
         first = found.missing[moments[found.missing].argmin()]
         raise _not_there(group, parts, int(update[first]), int(moments[first]))
@@ -106,7 +120,8 @@ def _updates(parts: Sequence[Part]) -> list[tuple[np.ndarray, np.ndarray, np.nda
         found.append((row, moments, diffs))
         if part.replaced:  # each update is taken back at the next snapshot after it
             known = np.array(part.replaced)
-            following = np.searchsorted(known, moments, "right")
+            # A snapshot of the same moment holds a change, but not itself.
+            following = np.searchsorted(known, moments + (part.diffs is None), "left")
             back = following < known.size
             found.append((row[back], known[following[back]], -diffs[back]))
         start += size
@@ -154,27 +169,31 @@ def _together(
     for name in names:
         found = [table.schema.field(name).type for table in tables]
         # A column without values takes the type that it has in another part.
-        whole = [type_ for type_ in found if settled(type_, pa.int64()) == type_]
-        partial = [type_ for type_ in found if type_ != NULL]
-        chosen = [*whole, *(settled(type_, leaf(group, name)) for type_ in [*partial, NULL])][0]
-        types[name] = chosen
+        first = min(range(len(found)), key=lambda i: _unknown(found[i]))
+        types[name] = settled(found[first], leaf(group, name))
+        wanted = _plain(kind, types[name], name)
         for part, type_ in zip(parts, found, strict=True):
-            if _plain(kind, filled(type_, chosen), name) != _plain(kind, chosen, name):
-                other = parts[found.index(chosen)]
+            if _plain(kind, filled(type_, types[name]), name) != wanted:
                 raise SchemaError(
                     f"GroupBy {group.name!r}: column {name!r} is {type_} in {part.what} and "
-                    f"{chosen} in {other.what}; cast one of them in select"
+                    f"{found[first]} in {parts[first].what}; cast one of them in select"
                 )
     same = [canonical(with_types(t, lambda f: filled(f.type, types[f.name]))) for t in tables]
-    if len(same) > 1:
-        same = [with_types(t, lambda f: _plain(kind, f.type, f.name)) for t in same]
-    return pa.concat_tables(same)
+    same = [with_types(t, lambda f: _plain(kind, f.type, f.name)) for t in same]
+    return pa.concat_tables([pa.table(t.columns, names=list(names)) for t in same])
+
+
+def _unknown(type_: pa.DataType) -> int:
+    """How little is known of a type: 0 if all is, 2 if nothing is."""
+    return 2 if type_ == NULL else int(has_type(type_, pa.types.is_null))
 
 
 def _plain(
     kind: Callable[[pa.DataType], pa.DataType], type_: pa.DataType, name: str
 ) -> pa.DataType:
-    return type_ if type_ == NULL else kind(canonical_type(type_, f"column {name!r}"))
+    if type_ == NULL:
+        return type_
+    return kind(canonical_type(settled(type_, pa.string()), f"column {name!r}"))
 
 
 def _likely_type(group: GroupBy, column: str) -> pa.DataType:

@@ -76,11 +76,6 @@ class Rows:
         }
         return replace(self, table=self.table.filter(pa.array(mask, pa.bool_())), given=given)
 
-    def with_column(self, name: str, array: pa.Array) -> Rows:
-        """With other values, or another type, in a column."""
-        index = self.table.column_names.index(name)
-        return replace(self, table=self.table.set_column(index, name, array))
-
     def extended(self, names: Iterable[str]) -> Rows:
         """With those of `names` that are missing, if these rows may have any column."""
         table = self.table

@@ -69,9 +69,7 @@ def raw_times(definition: Source | Queries, moments: Sequence[str] = ()) -> list
     return [name for name in [*names, *kept] if name is not None]
 
 
-def selected(
-    rows: Rows, definition: Source | Queries, what: str, also: Sequence[str] = ()
-) -> Rows:
+def selected(rows: Rows, definition: Source | Queries, what: str, also: Sequence[str] = ()) -> Rows:
     """The rows that pass `where`, with the columns of `select`; `also` are kept in any case."""
     if rows.open:
         return rows.extended([*(name for name, _ in definition.selected), *also])
@@ -133,9 +131,6 @@ class Part:
     diffs: pa.Array | None = None
     replaced: tuple[int, ...] = ()
 
-    def with_rows(self, rows: Rows) -> Part:
-        return replace(self, rows=rows)
-
     def filter(self, mask: np.ndarray) -> Part:
         keep = pa.array(mask, pa.bool_())
         moments = None if self.moments is None else self.moments.filter(keep)
@@ -166,23 +161,30 @@ def _snapshots(source: EntitySource, rows: Rows) -> Part:
     """The whole table, at the last millisecond of each day."""
     assert source.partition is not None
     what = f"{source.what}: snapshots"
-    rows = selected(rows, source, what, [source.partition])
+    rows = rows.extended([source.partition])
     require_columns(rows, [source.partition], f"{source.what}: partition")
-    days = [str(day) for day in rows.column(source.partition).to_pylist()]
+    # A day all of whose rows `where` leaves out is a snapshot too.
+    wanted = source.partitions
+    assert wanted is not None
+    days = sorted({str(day) for day in rows.column(source.partition).to_pylist()})
+    days = [day for day in days if day in wanted]
     try:
-        starts = [date.fromisoformat(day) for day in days]
+        replaced = [_moment_of(day) for day in days]
     except ValueError as error:
         raise DataError(
-            f"{what}: {source.partition!r} holds {sorted(set(days))[:3]}; it has to hold days like "
-            "'2021-09-30'"
+            f"{what}: {source.partition!r} holds {days[:3]}; it has to hold days like '2021-09-30'"
         ) from error
-    if not starts:
+    if not replaced:
         raise DataError(f"{what}: there are none; load one, or leave snapshots= out")
-    epoch = date(1970, 1, 1)
-    moments = [(start - epoch) // timedelta(days=1) * DAY + DAY - 1 for start in starts]
-    return Part(
-        source, what, rows, pa.array(moments, pa.int64()), None, tuple(sorted(set(moments)))
-    )
+    rows = selected(rows, source, what, [source.partition])
+    moments = [_moment_of(str(day)) for day in rows.column(source.partition).to_pylist()]
+    return Part(source, what, rows, pa.array(moments, pa.int64()), None, tuple(replaced))
+
+
+def _moment_of(day: str) -> int:
+    """The last millisecond of a day."""
+    days = (date.fromisoformat(day) - date(1970, 1, 1)) // timedelta(days=1)
+    return days * DAY + DAY - 1
 
 
 def _changes(source: EntitySource, table: str, rows: Rows, replaced: tuple[int, ...]) -> Part:

@@ -1,0 +1,141 @@
+"""The tiles strategy: tails of windows from tiles, heads from raw events.
+
+Tasks are cut by key as in a merge. A key with more events than a task may hold is cut once more,
+by the time of the queries: each task reads the key's tiles, which are few, and the raw events at
+the ends of its own windows, which statistics find.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from windrow.features.backfill import (
+    SLICE_ROWS,
+    SliceJob,
+    SliceResult,
+    SliceTarget,
+    read_sorted,
+    write_slice,
+)
+from windrow.features.queries import QUERY_TIME
+from windrow.features.tiles import Tiled
+from windrow.rows.ordering import HIGHEST
+from windrow.rows.types import single_chunk
+from windrow.shard.part import Part
+from windrow.shard.plan import slices_between
+from windrow.shard.report import Written
+from windrow.shard.scan import Slice
+
+
+@dataclass(frozen=True)
+class TimePiece:
+    """The queries of a slice with times in [start, end); the first piece has those without."""
+
+    slice: int
+    start: int | None = None
+    end: int | None = None
+
+    def mask(self, times: pa.Array) -> np.ndarray:
+        valid = times.is_valid().to_numpy(zero_copy_only=False)
+        values = times.fill_null(0).to_numpy(zero_copy_only=False)
+        mask = np.ones(values.size, np.bool_)
+        if self.start is not None:
+            mask &= valid & (values >= self.start)
+        if self.end is not None:
+            mask &= ~valid | (values < self.end)
+        return mask
+
+
+@dataclass(frozen=True)
+class TiledJob:
+    """One pass by tiles, cut into pieces. Picklable: tasks carry it."""
+
+    base: SliceJob  # its queries and events, cut at the same prefixes
+    tiled: tuple[Tiled, ...]
+    tile_slices: tuple[tuple[tuple[Slice, ...], ...], ...]  # per group, aggregation: slices
+    pieces: tuple[TimePiece, ...]
+
+    @property
+    def slices(self) -> int:
+        return len(self.pieces)
+
+    @property
+    def rows(self) -> int:
+        return self.base.rows
+
+    @property
+    def output(self) -> pa.Schema:
+        return self.base.output
+
+    @property
+    def digest(self) -> str:
+        text = json.dumps([self.base.digest, [(p.slice, p.start, p.end) for p in self.pieces]])
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    def compute(self, number: int) -> SliceResult:
+        piece = self.pieces[number]
+        table = read_sorted(self.base.queries, self.base.query_slices[piece.slice])
+        mask = piece.mask(single_chunk(table.column(QUERY_TIME)))
+        if not mask.all():
+            table = table.filter(pa.array(mask)).combine_chunks()
+        queries, base = self.base.query_times(table), self.base.carried_of(table)
+        columns, counters = base.table.columns, base.counters
+        for group, (tiled, tiles) in enumerate(zip(self.tiled, self.tile_slices, strict=True)):
+            events = self.base.event_slices[group][piece.slice]
+            found, rows = tiled.features(queries, events, [one[piece.slice] for one in tiles])
+            counters["events"] = counters.get("events", 0) + rows
+            columns += found
+        return SliceResult(pa.table(columns, schema=self.output), [], counters)
+
+    def write(self, number: int, target: SliceTarget) -> Written:
+        written = write_slice(self.compute(number), target)
+        target.finished(number, written)
+        return written
+
+
+def plan_tiles(
+    base: SliceJob, tiled: Sequence[Tiled], tile_parts: Sequence[Sequence[Sequence[Part]]]
+) -> TiledJob:
+    """Cut a pass by tiles: as `base` is cut, and large keys by the time of their queries."""
+    cuts = [one.start for one in base.query_slices[1:]]
+    slices = tuple(
+        tuple(tuple(slices_between(parts, cuts)) for parts in several) for several in tile_parts
+    )
+    pieces: list[TimePiece] = []
+    for number in range(base.slices):
+        pieces += split(number, base, pieces_of(number, base))
+    return TiledJob(base, tuple(tiled), slices, tuple(pieces))
+
+
+def pieces_of(number: int, base: SliceJob) -> int:
+    """How many tasks the events of a slice are too many for one of."""
+    overlaps: Counter[str] = Counter()
+    for slices in base.event_slices:
+        for one in slices:
+            overlaps.update(part.path for part in one.parts)
+    rows = sum(
+        part.rows / overlaps[part.path]
+        for slices in base.event_slices
+        for part in slices[number].parts
+    )
+    return max(1, round(rows / SLICE_ROWS))
+
+
+def split(number: int, base: SliceJob, pieces: int) -> list[TimePiece]:
+    """A slice's queries in even spans of time."""
+    known = [part.bounds.get(QUERY_TIME) for part in base.query_slices[number].parts]
+    low = min((b.low for b in known if b is not None and b.low is not None), default=None)
+    high = max((b.high for b in known if b is not None and b.high is not None), default=None)
+    if pieces < 2 or low is None or high is None:
+        return [TimePiece(number)]
+    cuts = np.linspace(low, min(high, HIGHEST - 1), pieces + 1).astype(np.int64)[1:-1].tolist()
+    bounds = [None, *cuts, None]
+    return [TimePiece(number, a, b) for a, b in itertools.pairwise(bounds)]

@@ -1,0 +1,364 @@
+"""Tiles: the states of a key's events, added up over hops of time, and kept.
+
+    1 d   ├───────────────────────┼───────────────────────┤
+    1 h   ├┼┼┼┼┼┼┼┼┼┼┼┼┼┼┼┼┼┼┼┼┼┼┼┼┼┼┼┼┼┼┼┼┼┼┼┼┼┼┼┼┼┼┼┼┼┼┼┤
+    5 m   ┆┆┆┆┆┆┆┆┆┆┆┆┆┆┆┆┆┆┆┆┆┆┆┆┆┆┆┆┆┆┆┆┆┆┆┆┆┆┆┆┆┆┆┆┆┆┆┆┆
+    raw   ·····················································
+               ├╌┼┼┼──────────────────────┼──────┼┼┼┼╌╌┤q
+                a window: raw, 5 m, 1 h, 1 d, 1 h, 5 m, raw
+
+An aggregation's tiles rest as a shard beside the arrangement that they are made from, whatever
+its windows. A row is the state of a key (and bucket) over one hop. New batches of the arrangement
+add rows; a hop may have several, which are added up where they are read.
+
+    k0, k1, ...   keys                          b0, b1   buckets, outermost first
+    __time        the start of the hop, ms      __state  bytes, see windrow.algebra.states
+    __hop         its length, ms
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+
+from windrow.algebra.aggregation import Aggregation
+from windrow.algebra.evaluate import enumerate_lists
+from windrow.algebra.states import States
+from windrow.algebra.windows import DAY, HOUR, MINUTE, Window, floor_to
+from windrow.features.arrange import EVENT_TIME
+from windrow.features.backfill import Arranged, read_sorted
+from windrow.features.compute import (
+    Elements,
+    Events,
+    QueryTimes,
+    canonical_table,
+    input_type,
+    lanes_of,
+)
+from windrow.features.partials import QUERY, STATE, combine_features, no_partials
+from windrow.features.timeline import Timelines, key_ids, search
+from windrow.rows.ordering import HIGHEST, LOWEST, exact
+from windrow.rows.types import single_chunk
+from windrow.shard.predicate import Predicate, bind, col
+from windrow.shard.scan import Scan, Slice, TimeRange
+from windrow.shard.spec import by_hash
+from windrow.updates import int64_values
+
+HOPS = (5 * MINUTE, HOUR, DAY)
+HOP, TILE_STATE = "__hop", "__state"
+TILE_ORDER = by_hash(EVENT_TIME)
+QUERY_BLOCK = 4_096  # queries that are given their tiles at a time
+
+
+def tile_name(aggregation: Aggregation) -> str:
+    """Names the tiles of an aggregation, whatever its windows."""
+    bare = replace(aggregation, windows=(), percentiles=(), alias=None)
+    if aggregation.percentiles:
+        bare = replace(bare, percentiles=(0.5,))
+    text = json.dumps(bare.identity)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """How the tiles of one aggregation are made from a group's arrangement. Picklable."""
+
+    aggregation: Aggregation
+    arranged: Arranged
+
+    @property
+    def states(self) -> States:
+        return States.of(self.aggregation, input_type(self._type(self.aggregation.column)))
+
+    def _type(self, column: str) -> pa.DataType:
+        place = self.arranged.inputs.index(column)
+        return self.arranged.scan.spec.schema.field(f"v{place}").type
+
+    @property
+    def level_types(self) -> list[pa.DataType]:
+        levels = []
+        if self.aggregation.bucket is not None:
+            levels.append(self._type(self.aggregation.bucket))
+        if pa.types.is_map(self._type(self.aggregation.column)):
+            levels.append(self._type(self.aggregation.column).key_type)
+        return levels
+
+    @property
+    def schema(self) -> pa.Schema:
+        keys = [self.arranged.scan.spec.schema.field(name) for name in self.arranged.scan.spec.key]
+        return pa.schema(
+            [
+                *keys,
+                pa.field(EVENT_TIME, pa.int64()),
+                pa.field(HOP, pa.int64()),
+                *(pa.field(f"b{i}", type_) for i, type_ in enumerate(self.level_types)),
+                pa.field(TILE_STATE, pa.binary()),
+            ]
+        )
+
+    def tiles(self, events: Events) -> Iterator[pa.Table]:
+        """The tiles of some events, which are in order of key and time: a table for each hop."""
+        keys = canonical_table(events.keys)
+        ids = key_ids(keys)
+        elements = Elements.make(self.aggregation, events, _unasked(ids, events.times))
+        states = self.states
+        codes = [exact(level) for level in elements.buckets]
+        owner = ids[elements.events]
+        times = events.times[elements.events]
+        rows = np.arange(owner.size)  # the element that leads each state
+        found: pa.Array | None = None
+        for hop in HOPS:
+            words = np.vstack([owner[rows], floor_to(times[rows], hop), *(c[rows] for c in codes)])
+            lanes, leader = lanes_of(words)
+            if found is None:
+                found = states.lift(elements.values, times, lanes, leader.size)
+            else:
+                found = states.combine(found, lanes, leader.size)
+            rows = rows[leader]
+            yield pa.table(
+                [
+                    *(single_chunk(c).take(pa.array(elements.events[rows])) for c in keys.columns),
+                    pa.array(floor_to(times[rows], hop)),
+                    pa.array(np.full(rows.size, hop)),
+                    *(level.take(pa.array(rows)) for level in elements.buckets),
+                    states.serialise(found),
+                ],
+                schema=self.schema,
+            )
+
+
+def _unasked(ids: np.ndarray, times: np.ndarray) -> Timelines:
+    none = np.zeros(0, np.int64)
+    return Timelines(None, ids, times, np.zeros_like(ids), None, none, none, none, none)
+
+
+@dataclass(frozen=True)
+class TileRows:
+    """Tiles as tasks make them, slice by slice of an arrangement's new batches. Picklable."""
+
+    tiling: Tiling
+    scan: Scan
+    slices: tuple[Slice, ...]
+
+    @staticmethod
+    def make(tiling: Tiling, lower: int, upper: int, slices: Sequence[Slice]) -> TileRows:
+        scan = replace(tiling.arranged.scan, times=TimeRange(lower, upper - 1, 0))
+        return TileRows(tiling, scan, tuple(slices))
+
+    @property
+    def tasks(self) -> int:
+        return len(self.slices)
+
+    def batches(self, task: int) -> Iterator[pa.RecordBatch]:
+        events = self.tiling.arranged.events_of(read_sorted(self.scan, self.slices[task]))
+        for table in self.tiling.tiles(events):
+            yield from table.combine_chunks().to_batches()
+
+
+@dataclass(frozen=True)
+class Tiled:
+    """A group with its arrangement, and for each aggregation where its tiles rest. Picklable."""
+
+    arranged: Arranged
+    tilings: tuple[Tiling, ...]
+    scans: tuple[Scan, ...]
+
+    def features(
+        self, queries: QueryTimes, events: Slice, tiles: Sequence[Slice]
+    ) -> tuple[list[pa.Array], int]:
+        """The features of queries, from tiles and raw events; and how many rows were read."""
+        group = self.arranged.group.group
+        times = queries.times
+        if group.accuracy == "snapshot":
+            times = floor_to(times, group.refresh)
+        live = queries.valid.copy()
+        for column in queries.keys.columns:
+            live &= single_chunk(column).is_valid().to_numpy(zero_copy_only=False)
+        place = np.flatnonzero(live)
+        keys = canonical_table(queries.keys).take(pa.array(place))
+        asked = times[place]
+        raw = self._raw(asked, events)
+        rows = raw.times.size
+        inputs = raw.inputs.schema
+        found: list[list[pa.Table]] = [[table] for table in no_partials(group, inputs)]
+        number = 0
+        for tiling, scan, slice_ in zip(self.tilings, self.scans, tiles, strict=True):
+            table = read_sorted(scan, slice_)
+            rows += table.num_rows
+            board = Board.make(tiling, table, raw, keys)
+            for feature in tiling.aggregation.features():
+                for first in range(0, place.size, QUERY_BLOCK):
+                    block = np.arange(first, min(first + QUERY_BLOCK, place.size))
+                    found[number] += board.partials(feature.window, asked, block)
+                number += 1
+        where = np.full(times.size, place.size)
+        where[place] = np.arange(place.size)
+        results = combine_features(group, inputs, found, place.size)
+        return [result.take(pa.array(where)) for result in results], rows
+
+    def _raw(self, asked: np.ndarray, slice_: Slice) -> Events:
+        """The raw events at the ends of windows, which tiles do not cover."""
+        group = self.arranged.group.group
+        wanted: Predicate | None = None
+        for window in {feature.window for feature in group.features}:
+            for low, high in _raw_spans(window, asked):
+                one = (col(EVENT_TIME) >= low) & (col(EVENT_TIME) < high)
+                wanted = one if wanted is None else wanted | one
+        scan = self.arranged.scan
+        if wanted is None:
+            return self.arranged.events_of(read_sorted(scan, replace(slice_, runs=())))
+        scan = replace(scan, where=bind(wanted, scan.spec.schema))
+        return self.arranged.events_of(read_sorted(scan, slice_))
+
+
+def _raw_spans(window: Window, asked: np.ndarray) -> Iterator[tuple[int, int]]:
+    """Spans of time that hold all raw events at the ends of the windows."""
+    if not asked.size:
+        return
+    start, end = window.bounds(asked)
+    inner_start, inner_end = _inner(start, end, HOPS[0])
+    for low, high in ((start, np.minimum(inner_start, end)), (np.maximum(inner_end, start), end)):
+        some = low < high
+        if some.any():
+            yield int(low[some].min()), int(high[some].max())
+
+
+def _inner(start: np.ndarray, end: np.ndarray, hop: int) -> tuple[np.ndarray, np.ndarray]:
+    """The whole hops within [start, end): from, to. From is above to if there is none."""
+    up = np.where(start == LOWEST, LOWEST, -floor_to(-np.maximum(start, -HIGHEST), hop))
+    return up, floor_to(end, hop)
+
+
+@dataclass(frozen=True)
+class Board:
+    """The tiles and raw elements of one aggregation, sorted, with keys numbered as queries'.
+
+    Tiles of key g and hop h lie in [tile_first[g, h], tile_last[g, h]) by start; elements of key
+    g in [first[g], last[g]) by time.
+    """
+
+    tiling: Tiling
+    states: pa.Array
+    levels: list[pa.Array]
+    starts: np.ndarray
+    tile_first: np.ndarray
+    tile_last: np.ndarray
+    elements: Elements
+    times: np.ndarray
+    first: np.ndarray
+    last: np.ndarray
+    query_keys: np.ndarray
+
+    @staticmethod
+    def make(tiling: Tiling, table: pa.Table, raw: Events, keys: pa.Table) -> Board:
+        names = [f"k{i}" for i in range(keys.num_columns)]
+        tables = [keys, table.select(names), raw.keys]
+        both = pa.concat_tables(
+            [canonical_table(t).rename_columns(names) for t in tables]
+        ).combine_chunks()
+        ids = key_ids(both)
+        query_keys, tile_keys, event_keys = np.split(
+            ids, [keys.num_rows, keys.num_rows + table.num_rows]
+        )
+        count = int(ids.max(initial=-1)) + 1
+        hop = np.searchsorted(HOPS, int64_values(table, HOP))
+        starts = int64_values(table, EVENT_TIME)
+        lane = tile_keys * len(HOPS) + hop
+        order = np.lexsort([starts, lane])
+        lanes = np.arange(count * len(HOPS))
+        elements = Elements.make(tiling.aggregation, raw, _unasked(event_keys, raw.times))
+        times = raw.times[elements.events]
+        by_key = np.lexsort([times, elements.keys])
+        chosen = pa.array(by_key)
+        sorted_elements = replace(
+            elements,
+            values=elements.values.take(chosen),
+            events=elements.events[by_key],
+            keys=elements.keys[by_key],
+            buckets=[level.take(chosen) for level in elements.buckets],
+        )
+        bytes_ = single_chunk(table.column(TILE_STATE)).take(pa.array(order))
+        levels = [n for n in table.column_names if n.startswith("b") and n != TILE_STATE]
+        return Board(
+            tiling,
+            tiling.states.deserialise(bytes_),
+            [single_chunk(table.column(name)).take(pa.array(order)) for name in levels],
+            starts[order],
+            np.searchsorted(lane[order], lanes, "left").reshape(count, len(HOPS)),
+            np.searchsorted(lane[order], lanes, "right").reshape(count, len(HOPS)),
+            sorted_elements,
+            times[by_key],
+            np.searchsorted(sorted_elements.keys, np.arange(count), "left"),
+            np.searchsorted(sorted_elements.keys, np.arange(count), "right"),
+            query_keys,
+        )
+
+    def partials(self, window: Window, asked: np.ndarray, block: np.ndarray) -> list[pa.Table]:
+        """Partials of a feature for some queries: of the tiles, and of the raw events."""
+        start, end = window.bounds(asked[block])
+        key = self.query_keys[block]
+        tiles, raw = [], []
+        low, high = start, end
+        for level, hop in enumerate(HOPS):
+            inner_low, inner_high = _inner(low, high, hop)
+            none = inner_low > inner_high
+            ends = (
+                (low, np.where(none, high, inner_low)),
+                (np.where(none, high, inner_high), high),
+            )
+            for a, b in ends:
+                if level == 0:
+                    raw.append(self._range(self.times, self.first[key], self.last[key], a, b))
+                else:
+                    tiles.append(self._tiles(key, level - 1, a, b))
+            low, high = np.where(none, high, inner_low), np.where(none, high, inner_high)
+        tiles.append(self._tiles(key, len(HOPS) - 1, low, high))
+        query, at = _pairs(tiles, block)
+        found = self.states.take(pa.array(at))
+        levels = [level.take(pa.array(at)) for level in self.levels]
+        names = [QUERY, *(f"b{i}" for i in range(len(levels))), STATE]
+        return [
+            pa.table([pa.array(query), *levels, found], names=names),
+            self._lifted(*_pairs(raw, block), names),
+        ]
+
+    def _range(
+        self, values: np.ndarray, first: np.ndarray, last: np.ndarray, a: np.ndarray, b: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        low = search(values, first, last, a)
+        return low, np.maximum(search(values, first, last, b), low)
+
+    def _tiles(
+        self, key: np.ndarray, level: int, a: np.ndarray, b: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        first, last = self.tile_first[key, level], self.tile_last[key, level]
+        return self._range(self.starts, first, last, a, b)
+
+    def _lifted(self, query: np.ndarray, at: np.ndarray, names: list[str]) -> pa.Table:
+        """A partial of raw elements, given as pairs."""
+        levels = [level.take(pa.array(at)) for level in self.elements.buckets]
+        lanes, leader = lanes_of(np.vstack([query, *(exact(level) for level in levels)]))
+        values = self.elements.values.take(pa.array(at))
+        found = self.tiling.states.lift(values, self.times[at], lanes, leader.size)
+        chosen = pa.array(leader)
+        return pa.table(
+            [pa.array(query[leader]), *(level.take(chosen) for level in levels), found],
+            names=names,
+        )
+
+
+def _pairs(
+    ranges: Sequence[tuple[np.ndarray, np.ndarray]], block: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Pairs of a query and a position, of several ranges of positions for each query."""
+    queries, places = [], []
+    for low, high in ranges:
+        owner, within = enumerate_lists(high - low)
+        queries.append(block[owner])
+        places.append(low[owner] + within)
+    return np.concatenate(queries), np.concatenate(places)
