@@ -31,172 +31,40 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-DAY_MS = 86_400_000
-DAYS = 90
-FIRST = 1_700_006_400_000  # a midnight, UTC
-HOURS = {"1h": 1, "1d": 24, "7d": 168, "30d": 720}
+from backfill_data import (
+    DAY_MS,
+    DAYS,
+    FIRST,
+    write_days,
+    write_events,
+    write_mutations,
+    write_queries,
+)
+from backfill_peers import HOURS, duckdb_backfill, polars_backfill, spark_backfill
+
 OPERATIONS = ("count", "sum", "min", "max", "avg", "last")
-STAMP = pa.timestamp("ms", "UTC")
 
 
-def keys_of(rng: np.random.Generator, rows: int, keys: int, hot: float) -> np.ndarray:
-    """Random keys; number 0 has the share `hot` of all rows, the others are skewed mildly."""
-    found = (rng.random(rows) ** 1.5 * (keys - 1)).astype(np.int64) + 1
-    found[rng.random(rows) < hot] = 0
-    return found
+def windrow_join(source: Any, queries: Path, hours: dict[str, int] = HOURS) -> Any:
+    import windrow as wr
+
+    sliding: dict[str, Any] = {"kind": "sliding"}
+    aggregations = [getattr(wr.agg, name)("price").over(*hours, **sliding) for name in OPERATIONS]
+    group = wr.GroupBy("e", source, ["user_id"], aggregations)
+    return wr.Join("bench", wr.Queries(str(queries), time="ts"), [group])
 
 
-def write_events(folder: Path, rows: int, keys: int, hot: float = 0.08, files: int = 8) -> None:
-    folder.mkdir(parents=True)
-    for number in range(files):
-        rng = np.random.default_rng(number)
-        size = rows // files
-        table = pa.table(
-            {
-                "user_id": keys_of(rng, size, keys, hot),
-                "ts": pa.array(FIRST + rng.integers(0, DAYS * DAY_MS, size), STAMP),
-                "price": np.round(rng.lognormal(3, 1, size), 2),
-            }
-        )
-        pq.write_table(table, folder / f"{number}.parquet", compression="snappy")
+def event_source(events: Path) -> Any:
+    import windrow as wr
 
-
-def write_queries(path: Path, rows: int, keys: int) -> None:
-    rng = np.random.default_rng(99)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    table = pa.table(
-        {
-            "query_id": np.arange(rows),
-            "user_id": keys_of(rng, rows, keys, 0.08),
-            "ts": pa.array(FIRST + rng.integers(0, DAYS * DAY_MS, rows), STAMP),
-        }
-    )
-    pq.write_table(table, path)
+    return wr.EventSource("events", str(events), time="ts")
 
 
 def windrow_backfill(
-    project: Any, events: Path, queries: Path, hours: dict[str, int] = HOURS, keys: str = "user_id"
+    project: Any, events: Path, queries: Path, hours: dict[str, int] = HOURS, **options: Any
 ) -> Any:
-    import windrow as wr
-
-    source = wr.EventSource("events", str(events), time="ts")
-    sliding: dict[str, Any] = {"kind": "sliding"}
-    group = wr.GroupBy(
-        "e",
-        source,
-        [keys],
-        [getattr(wr.agg, name)("price").over(*hours, **sliding) for name in OPERATIONS],
-    )
-    project.backfill(wr.Join("bench", wr.Queries(str(queries), time="ts"), [group]))
+    project.backfill(windrow_join(event_source(events), queries, hours), **options)
     return project.summary
-
-
-def polars_backfill(events: Path, queries: Path, out: Path) -> None:
-    """Rolling aggregates over events and queries together, then the rows of queries.
-
-    `closed="left"` takes [t - W, t). Rows of queries hold no price and come before the events of
-    their moment, so the last price is the one carried forward, if it is not too old.
-    """
-    import polars as pl
-
-    price, key, asked = pl.col("price"), "user_id", pl.col("query_id").is_not_null()
-    left = pl.scan_parquet(queries).with_columns(pl.lit(None, pl.Float64).alias("price"))
-    right = pl.scan_parquet(events / "*.parquet").with_columns(
-        pl.lit(None, pl.Int64).alias("query_id")
-    )
-    columns = ["query_id", key, "ts", "price"]
-    both = pl.concat([right.select(columns), left.select(columns)])
-    both = both.sort(key, "ts", "price", nulls_last=False).collect().lazy()
-    seen = pl.when(price.is_not_null()).then(pl.col("ts")).forward_fill().over(key)
-    last = price.forward_fill().over(key)
-    found = [both.with_columns(seen.alias("seen"), last.alias("last")).filter(asked).collect()]
-    for name in HOURS:  # a window at a time, which halves the memory at the same speed
-        options: dict[str, Any] = {"window_size": name, "closed": "left"}
-        one = price.is_not_null().cast(pl.Int64)
-        window = [
-            one.rolling_sum_by("ts", **options).over(key).alias(f"count_{name}"),
-            price.rolling_sum_by("ts", **options).over(key).alias(f"sum_{name}"),
-            price.rolling_min_by("ts", **options).over(key).alias(f"min_{name}"),
-            price.rolling_max_by("ts", **options).over(key).alias(f"max_{name}"),
-            price.rolling_mean_by("ts", **options).over(key).alias(f"avg_{name}"),
-        ]
-        found.append(both.select("query_id", *window).filter(asked).drop("query_id").collect())
-    lasts = [
-        pl.when(pl.col("seen") >= pl.col("ts") - pl.duration(hours=hours))
-        .then(pl.col("last"))
-        .alias(f"last_{name}")
-        for name, hours in HOURS.items()
-    ]
-    table = pl.concat(found, how="horizontal").with_columns(*lasts)
-    table.drop("seen", "last", "price").write_parquet(out)
-
-
-def duckdb_backfill(events: Path, queries: Path, out: Path) -> None:
-    """Events and queries in one relation, a named window per length, over integer time.
-
-    Averages come from sums and counts, which DuckDB has already; integers as time spare it the
-    arithmetic of intervals.
-    """
-    import duckdb
-
-    with duckdb.connect() as connection:
-        connection.execute(f"SET threads = {os.cpu_count()}")
-        columns, windows = [], []
-        for name, hours in HOURS.items():
-            windows.append(
-                f"w{name} AS (PARTITION BY user_id ORDER BY ms RANGE BETWEEN "
-                f"{hours * 3_600_000} PRECEDING AND 1 PRECEDING)"
-            )
-            columns += [
-                f"count(price) OVER w{name} AS count_{name}",
-                f"sum(price) OVER w{name} AS sum_{name}",
-                f"min(price) OVER w{name} AS min_{name}",
-                f"max(price) OVER w{name} AS max_{name}",
-                f"last_value(price IGNORE NULLS) OVER w{name} AS last_{name}",
-            ]
-        averages = ", ".join(f"sum_{n} / count_{n} AS avg_{n}" for n in HOURS)
-        connection.execute(
-            f"""
-            COPY (
-              SELECT * EXCLUDE (ms, price), {averages} FROM (
-                SELECT query_id, user_id, ms, price, {", ".join(columns)}
-                FROM (
-                  SELECT NULL AS query_id, user_id, epoch_ms(ts) AS ms, price
-                  FROM read_parquet('{events}/*.parquet')
-                  UNION ALL
-                  SELECT query_id, user_id, epoch_ms(ts), NULL FROM read_parquet('{queries}')
-                )
-                WINDOW {", ".join(windows)}
-              )
-              WHERE query_id IS NOT NULL
-            ) TO '{out}' (FORMAT parquet)
-            """
-        )
-
-
-def spark_backfill(spark: Any, events: Path, queries: Path, out: Path) -> None:
-    """The naive join with conditional aggregates: one pass over all pairs of the longest window."""
-    from pyspark.sql import functions as F  # noqa: N812
-
-    q = spark.read.parquet(str(queries)).withColumnRenamed("ts", "q")
-    e = spark.read.parquet(str(events))
-    longest = max(HOURS.values())
-    close = (F.col("ts") < F.col("q")) & (F.col("ts") >= F.expr(f"q - INTERVAL {longest} HOURS"))
-    pairs = q.join(e, (q.user_id == e.user_id) & close, "left").drop(e.user_id)
-    columns = []
-    for name, hours in HOURS.items():
-        price = F.expr(f"CASE WHEN ts >= q - INTERVAL {hours} HOURS THEN price END")
-        last = F.max_by("price", F.when(price.isNotNull(), F.struct("ts", "price")))
-        columns += [
-            F.count(price).alias(f"count_{name}"),
-            F.sum(price).alias(f"sum_{name}"),
-            F.min(price).alias(f"min_{name}"),
-            F.max(price).alias(f"max_{name}"),
-            F.avg(price).alias(f"avg_{name}"),
-            last.alias(f"last_{name}"),
-        ]
-    found = pairs.groupBy("query_id", "user_id", "q").agg(*columns)
-    found.write.mode("overwrite").parquet(str(out))
 
 
 def result_of(path: Path, prefix: str = "", middle: str = "") -> pa.Table:
@@ -263,7 +131,7 @@ class PeakMemory:
 def peak_memory(system: str, events: Path, queries: Path, folder: Path) -> float:
     """The peak of one backfill from raw files in a new process."""
     command = [sys.executable, __file__, "--only", system, str(events), str(queries), str(folder)]
-    child = subprocess.Popen(command)
+    child = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     with PeakMemory(child.pid) as memory:
         if child.wait():
             raise SystemExit(f"{system} failed")
@@ -277,7 +145,8 @@ def run_only(system: str, events: Path, queries: Path, folder: Path) -> None:
     else:
         import windrow as wr
 
-        windrow_backfill(wr.Project(folder / "memory", spark=session()), events, queries)
+        project = wr.Project(folder / "memory", spark=session(), progress=False)
+        print(windrow_backfill(project, events, queries).peak_memory)
 
 
 def session() -> Any:
@@ -445,14 +314,116 @@ def memory(bench: Bench) -> dict[str, Any]:
     }
 
 
+def skew(bench: Bench) -> dict[str, Any]:
+    """Half of all events on one key, beside keys that are all alike."""
+    even, half = bench.root / "even", bench.root / "half"
+    write_events(even, bench.size, bench.keys, hot=0.0)
+    write_events(half, bench.size, bench.keys, hot=0.5)
+    times = [(bench.windrow(even)[:2], bench.windrow(half)[:2]) for _ in range(bench.repeats)]
+    say(f"even and half on one key {times}")
+    shutil.rmtree(even)
+    shutil.rmtree(half)
+    ratios = [
+        median([half[i] for _, half in times]) / median([even[i] for even, _ in times])
+        for i in range(2)
+    ]
+    return {"half_on_one_key": ratios[0], "half_on_one_key_from_arranged": ratios[1]}
+
+
+def few_queries(bench: Bench) -> dict[str, Any]:
+    """A thousand queries over events that are not arranged: broadcast beside merge."""
+    path = bench.root / "few.parquet"
+    write_queries(path, 1_000, bench.keys)
+    times: dict[str, list[float]] = {"broadcast": [], "merge": []}
+    for _ in range(bench.repeats):
+        for strategy, found in times.items():
+            project = bench.project().project
+            found.append(
+                timed(
+                    lambda: windrow_backfill(project, bench.events, path, strategy=strategy)  # noqa: B023
+                )
+            )
+    say(f"1,000 queries {times}")
+    return {
+        "broadcast_vs_merge": median(times["broadcast"]) / median(times["merge"]),
+        "broadcast_seconds": median(times["broadcast"]),
+    }
+
+
+def more_queries(bench: Bench) -> dict[str, Any]:
+    """What a second backfill, of more queries, reads of raw events."""
+    project = bench.project().project
+    windrow_backfill(project, bench.events, bench.queries)
+    more = bench.root / "more.parquet"
+    write_queries(more, 2 * bench.asked, bench.keys)
+    (one,) = project.plan(windrow_join(event_source(bench.events), more)).arrangements
+    planned = sum(reading.table.parquet.bytes for _, reading in one.readings())
+    summary = windrow_backfill(project, bench.events, more)
+    return {"second_backfill_raw_bytes": planned, "second_backfill_raw_rows": summary.raw_rows_read}
+
+
+def one_more_day(bench: Bench) -> dict[str, Any]:
+    """Ninety days of events and queries, then one more day of both."""
+    events, queries = bench.root / "days", bench.root / "asked"
+    write_days(events, bench.size // DAYS, bench.keys, range(DAYS), seed=0)
+    write_days(queries, bench.asked // DAYS, bench.keys, range(DAYS), seed=7_000)
+    project = bench.project().project
+    full = timed(lambda: windrow_backfill(project, events, queries))
+    day = str(np.datetime64(FIRST + DAYS * DAY_MS, "ms").astype("M8[D]"))
+    write_days(events, bench.size // DAYS, bench.keys, range(DAYS, DAYS + 1), seed=0)
+    write_days(queries, bench.asked // DAYS, bench.keys, range(DAYS, DAYS + 1), seed=7_000)
+    more = timed(lambda: windrow_backfill(project, events, queries, start=day, end=day))
+    say(f"90 days {full:.2f} s, one more {more:.2f} s {project.summary}")
+    return {"one_more_day": more / full, "one_more_day_seconds": more}
+
+
+def entities(bench: Bench, raw: float) -> dict[str, Any]:
+    """The same rows as a mutation log with updates and deletes, beside events."""
+    import windrow as wr
+
+    log = bench.root / "mutations"
+    write_mutations(log, bench.events)
+    source = wr.EntitySource("events", "ts", mutations=str(log), mutation_time="mutation_ts")
+    found = []
+    for _ in range(bench.repeats):
+        project = bench.project().project
+        found.append(timed(lambda: project.backfill(windrow_join(source, bench.queries))))  # noqa: B023
+    say(f"entities {found} {project.summary.stages}")
+    shutil.rmtree(log)
+    return {"entity_vs_event": median(found) / raw, "entity_seconds": median(found)}
+
+
+def task_memory(bench: Bench) -> dict[str, Any]:
+    """Peak memory of a task, each in a new session, when the data grows eightfold."""
+    found = []
+    for factor in (1, 8):
+        events, queries = bench.root / f"x{factor}", bench.root / f"q{factor}.parquet"
+        write_events(events, bench.size // 4 * factor, bench.keys // 4 * factor, hot=0.0)
+        write_queries(queries, bench.asked // 4 * factor, bench.keys // 4 * factor)
+        command = [sys.executable, __file__, "--only", "windrow", str(events), str(queries)]
+        done = subprocess.run(
+            [*command, str(bench.root / f"t{factor}")], check=True, capture_output=True, text=True
+        )
+        found.append(int(done.stdout.strip().splitlines()[-1]) / 2**20)
+        shutil.rmtree(events)
+    return {"task_memory_mib": found, "task_memory_growth": found[1] / found[0]}
+
+
 def measure(root: Path, options: argparse.Namespace) -> dict[str, Any]:
     bench = Bench(root, options.events, options.queries, options.keys, options.repeats)
     out: dict[str, Any] = {"events": options.events, "queries": options.queries}
-    out |= memory(bench)  # before this process has a session, which its children would share
+    # These start processes, before this one has a session, which its children would share.
+    out |= memory(bench)
+    out |= task_memory(bench)
     bench.warm_up()
     out |= beside_polars(bench)
     raw, arranged = out["seconds_from_raw"], out["seconds_from_arranged"]
     out |= growth(bench, raw, arranged)
+    out |= skew(bench)
+    out |= few_queries(bench)
+    out |= more_queries(bench)
+    out |= one_more_day(bench)
+    out |= entities(bench, raw)
     if "duckdb" not in options.skip:
         out |= beside_duckdb(bench, raw)
     if "spark" not in options.skip:
@@ -476,7 +447,7 @@ def main() -> None:
         return
     with tempfile.TemporaryDirectory(prefix="windrow-bench-") as folder:
         found = measure(Path(folder), options)
-    print(json.dumps(found, default=lambda value: round(value, 4)))
+    print(json.dumps({k: round(v, 4) if isinstance(v, float) else v for k, v in found.items()}))
 
 
 if __name__ == "__main__":

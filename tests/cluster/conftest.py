@@ -7,9 +7,11 @@ when its parent is dead, and can be ended with it.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -23,7 +25,7 @@ import psutil
 import pyspark
 import pytest
 
-DEADLINE_SECONDS = 60
+DEADLINE_SECONDS = 120
 CHILD = Path(__file__).with_name("driver_child.py")
 BUCKET = "state"
 
@@ -77,6 +79,7 @@ class Program:
                     **environment,
                 },
                 start_new_session=True,
+                preexec_fn=_end_with_parent,
             )
         return Program(process, output, log)
 
@@ -115,6 +118,12 @@ class Program:
             return found and found[1]
 
         return str(wait_for(find, f"{pattern!r} in {self.log}"))
+
+
+def _end_with_parent() -> None:
+    """Where the system can do that: if the tests themselves are killed, nothing stays behind."""
+    with contextlib.suppress(AttributeError):
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
 
 
 def runs(pid: int) -> bool:
@@ -203,6 +212,17 @@ class Drivers:
     folder: Path
     programs: list[Program] = field(default_factory=list)
 
+    @staticmethod
+    @contextlib.contextmanager
+    def made(folder: Path) -> Iterator[Drivers]:
+        """Drivers that end with the context."""
+        found = Drivers(folder)
+        try:
+            yield found
+        finally:
+            for program in found.programs:
+                program.kill()
+
     def start(self, **request: Any) -> Program:
         command = [sys.executable, str(CHILD), json.dumps(request)]
         name = f"driver-{len(self.programs)}"
@@ -220,12 +240,8 @@ class Drivers:
 
 @pytest.fixture
 def drivers(tmp_path: Path) -> Iterator[Drivers]:
-    found = Drivers(tmp_path)
-    try:
+    with Drivers.made(tmp_path) as found:
         yield found
-    finally:
-        for program in found.programs:
-            program.kill()
 
 
 @dataclass(frozen=True)
@@ -233,6 +249,11 @@ class Gate:
     """Where tasks or drivers wait until they are let through."""
 
     folder: Path
+
+    @staticmethod
+    def make(parent: Path) -> Gate:
+        (parent / "gate").mkdir()
+        return Gate(parent / "gate")
 
     def waiting(self) -> set[int]:
         """The processes that wait."""
@@ -254,9 +275,7 @@ class Gate:
 
 @pytest.fixture
 def gate(tmp_path: Path) -> Gate:
-    folder = tmp_path / "gate"
-    folder.mkdir()
-    return Gate(folder)
+    return Gate.make(tmp_path)
 
 
 @pytest.fixture(scope="module")

@@ -7,6 +7,8 @@ compared with plain loops.
 from __future__ import annotations
 
 import json
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,10 +19,12 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-from conftest import BUCKET, Cluster, Drivers, Gate, runs, wait_for
+from conftest import BUCKET, Cluster, Drivers, Gate, Program, runs, wait_for
 from feature_oracle import feature
 from windrow.cli import main
 from windrow.features import arrangements, backfill
+from windrow.features.results import write_file
+from windrow.shard.report import Written
 from windrow.shard.store import Store
 from windrow.workspace import Workspace
 
@@ -116,6 +120,7 @@ class Place:
     def check_log(self) -> None:
         """No commit both adds and removes a file: what that means, readers do not agree on."""
         log = Store.at(f"{self.state.uri}/results/training/_delta_log", self.state.options_dict)
+        assert log.names()
         for name in log.names():
             lines = [json.loads(line) for line in log.open_input(name).read().splitlines()]
             added = {line["add"]["path"] for line in lines if "add" in line}
@@ -131,6 +136,16 @@ class Place:
             if text:  # else it is being written
                 found[name] = json.loads(text)
         return found
+
+    def wait_for_last_pass(self, slices: int) -> dict[str, dict[str, Any]]:
+        """The notes, once the first `slices` of the last of two passes are finished."""
+
+        def found() -> dict[str, dict[str, Any]] | None:
+            notes = self.notes()
+            counts = Counter(name.rpartition("/")[0] for name in notes)
+            return notes if len(counts) == 2 and min(counts.values()) == slices else None
+
+        return dict(wait_for(found, f"{slices} finished slices"))
 
     def temporary(self) -> list[str]:
         return [name for name in self.state.names() if name.startswith("tmp/")]
@@ -184,6 +199,22 @@ def expected(spark: Any, shop: Shop, tmp_path_factory: pytest.TempPathFactory) -
     return rows
 
 
+def test_a_finished_slice_is_computed_again_if_its_file_is_gone(tmp_path: Path) -> None:
+    stores = [Store.at(tmp_path / name) for name in ("result", "quarantine", "notes")]
+    target = backfill.SliceTarget("run", *stores)
+    for number in range(3):
+        part = write_file(stores[0], pa.table({"n": [number]}), "run")
+        rejected = write_file(stores[1], pa.table({"n": [number]}), "run")
+        target.finished(number, Written([part], 0, {"queries": 1}, [rejected]))
+    done = target.done()
+    assert sorted(done) == [0, 1, 2]
+    stores[0].delete([done[0].parts[0].path])
+    stores[1].delete([done[1].rejected[0].path])
+    with stores[2].open_output("3.json") as out:
+        out.write(b'{"parts": [')  # by a process that died
+    assert target.done() == {2: done[2]}
+
+
 # The moment of death, and what `windrow plan` says then. Views are arranged twice, by user and by
 # item, each time in FILES steps; queries are sorted twice.
 MOMENTS = {
@@ -195,27 +226,55 @@ MOMENTS = {
 }
 
 
+@dataclass(frozen=True)
+class Interrupted:
+    """A backfill in local mode that waits at a moment to be killed."""
+
+    place: Place
+    driver: Program
+    gate: Gate
+    first: int  # slices before this one are finished, in the last pass
+
+    def kill(self) -> None:
+        self.gate.wait_for(1, self.driver)
+        if self.first:
+            self.place.wait_for_last_pass(self.first)
+        self.driver.kill()
+
+
+@pytest.fixture(scope="module")
+def interrupted(
+    shop: Shop, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[str, Interrupted]]:
+    """One for each moment; they start together, since each start takes seconds."""
+    found = {}
+    with Drivers.made(tmp_path_factory.mktemp("drivers")) as drivers:
+        for moment in MOMENTS:
+            folder = tmp_path_factory.mktemp("interrupted")
+            place, gate = Place.make(folder / "project", shop), Gate.make(folder)
+            first = 3 if moment.startswith("compute") else 0
+            driver = drivers.start(
+                projects=[str(place.folder)],
+                sizes=SIZES,
+                stop=moment,
+                first=first,
+                gate=str(gate.folder),
+            )
+            found[moment] = Interrupted(place, driver, gate, first)
+        yield found
+
+
 @pytest.mark.usefixtures("_small_sizes")
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_the_driver_is_killed_in_local_mode(
+    interrupted: dict[str, Interrupted],
     spark: Any,
-    shop: Shop,
     expected: Any,
-    drivers: Drivers,
-    gate: Gate,
-    tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     moment: str,
 ) -> None:
-    place = Place.make(tmp_path / "project", shop)
-    first = 3 if moment.startswith("compute") else 0
-    driver = drivers.start(
-        projects=[str(place.folder)], sizes=SIZES, stop=moment, first=first, gate=str(gate.folder)
-    )
-    gate.wait_for(1, driver)
-    if first:
-        wait_for(lambda: len(place.notes()) >= first, "finished slices")
-    driver.kill()
+    interrupted[moment].kill()
+    place, first = interrupted[moment].place, interrupted[moment].first
     notes = place.notes()
     assert main(["plan", "--project", str(place.folder)]) == 0
     plan = capsys.readouterr().out
@@ -223,18 +282,17 @@ def test_the_driver_is_killed_in_local_mode(
         assert text in plan
     if moment != "append 1":
         assert "build" not in plan
+        assert "interrupted before" not in plan
+    resumed = f"  resume   after {len(notes)} slices of an interrupted run\n"
+    assert (resumed in plan) if notes else ("resume" not in plan)
     summary = place.finish(spark)
     assert place.rows() == expected
     assert summary.queries == QUERIES
     assert summary.slices_resumed == len(notes)
-    if moment == "append 1":
-        assert (
-            summary.raw_rows_read == (2 * FILES - 1) * FILE_ROWS
-        )  # the first step is not repeated
-    else:
-        assert summary.raw_rows_read == 0
-    if "commit" in moment:
-        assert place.result_files() <= noted_files(notes)
+    steps_left = 2 * FILES - 1 if moment == "append 1" else 0
+    assert summary.raw_rows_read == steps_left * FILE_ROWS
+    kept = noted_files(notes) & place.result_files()
+    assert len(kept) == (len(place.result_files()) if "commit" in moment else first)
     place.check_log()
     assert place.temporary() == []
 
@@ -270,17 +328,15 @@ def test_the_driver_of_a_cluster_is_killed(
     work = {"projects": [str(place.folder)], "sizes": SIZES}
     driver = drivers.start(**work, stop="compute 1", first=3, gate=str(gate.folder))
     waiting = gate.wait_for(2, driver)
-    before = place.notes()
+    before = place.wait_for_last_pass(3)
     driver.kill()
     # Its executors end with it: what they were at is not finished behind our back.
     wait_for(lambda: not any(map(runs, waiting)), "the end of its tasks")
     (summary,) = drivers.run(**work)
     assert place.rows() == expected
     assert summary["slices_resumed"] == len(before) > 3
-    final = place.result_files()
-    kept = noted_files(before) & final
-    assert len(kept) == 3
-    assert len(final) > 3
+    assert len(noted_files(before) & place.result_files()) == 3  # they were not computed again
+    assert len(place.result_files()) > 3
     assert place.temporary() == []
 
 
@@ -296,7 +352,7 @@ def test_a_worker_is_killed(
         gate=str(gate.folder),
     )
     waiting = gate.wait_for(2, driver)
-    before = place.notes()
+    before = place.wait_for_last_pass(3)
     killed = cluster.kill_worker(cluster.workers[0])
     assert len(waiting & killed) == 1  # each worker was at a slice
     gate.open()
@@ -304,5 +360,5 @@ def test_a_worker_is_killed(
     assert place.rows() == expected
     assert summary["queries"] == QUERIES
     assert summary["slices_resumed"] == 0
-    assert noted_files(before) & place.result_files()
+    assert len(noted_files(before) & place.result_files()) == 3
     assert place.temporary() == []

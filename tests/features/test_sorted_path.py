@@ -495,7 +495,7 @@ LAYOUTS: dict[str, tuple[pa.DataType, dict[str, pa.DataType], Write, str]] = {
     "narrow keys": (UTC, {"user": pa.int32(), "n": pa.int8()}, one_file, TASKS),
     "dictionary": (UTC, {"item": pa.dictionary(pa.int32(), pa.string())}, several_files, TASKS),
     "large strings": (UTC, {"item": pa.large_string()}, one_file, TASKS),
-    "hive folders": (UTC, {}, hive_folders, SPARK),  # n is in the names of folders
+    "hive folders": (UTC, {}, hive_folders, TASKS),  # n is in the names of folders
     "delta": (UTC, {}, delta, TASKS),
 }
 

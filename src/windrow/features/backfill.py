@@ -25,10 +25,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from windrow.algebra.windows import floor_to
 from windrow.errors import DefinitionError, ShardNotFoundError
 from windrow.features.arrange import EVENT_TIME, MOMENT, GroupInputs, condition_mask, key_type
 from windrow.features.compute import Events, QueryTimes, feature_type, group_features
-from windrow.features.definitions import Join, JoinedGroup
+from windrow.features.definitions import GroupBy, Join, JoinedGroup
 from windrow.features.lifetimes import lifetimes
 from windrow.features.queries import KEY, QUERY_TIME
 from windrow.features.results import write_file
@@ -52,6 +53,7 @@ from windrow.updates import DIFF, int64_values
 
 SLICE_ROWS = 1_000_000  # events and queries that a task holds
 CHUNK_ROWS = 65_536
+FEW_QUERIES = 50  # events for each query of a slice, from which on filtering first pays
 
 
 @dataclass(frozen=True)
@@ -92,10 +94,16 @@ class Arranged:
             group, scan, tuple(read.parts), bound.inputs, bound.conditions, bound.snapshots
         )
 
-    def events(self, slice_: Slice) -> tuple[Events, pa.Table]:
-        """The rows of a slice, and those that take away what is not there."""
+    def events(self, slice_: Slice, queries: QueryTimes) -> tuple[Events, pa.Table]:
+        """The rows of a slice, and those that take away what is not there.
+
+        If queries are few, events that none of them can count are left out from the start.
+        """
         if MOMENT not in self.scan.spec.schema.names:
-            table = read_sorted(self.scan, slice_)
+            rows = sum(part.rows for part in slice_.parts)
+            few = queries.times.size * FEW_QUERIES < rows
+            asked = Asked.of(self.group.group, queries) if few else None
+            table = read_sorted(self.scan, slice_, asked=asked)
             return self.events_of(table), table.slice(0, 0)
         table = read_sorted(self.scan, slice_, once=True)
         diffs = int64_values(table, DIFF)
@@ -157,7 +165,39 @@ def row_scan(scan: Scan) -> Scan:
     return Scan(scan.store, scan.spec, TimeRange(None, HIGHEST, 0), scan.columns)
 
 
-def read_sorted(scan: Scan, slice_: Slice, once: bool = False) -> pa.Table:
+@dataclass(frozen=True)
+class Asked:
+    """What few queries ask of a slice: rows with one of these prefixes and a time in the span."""
+
+    prefixes: np.ndarray  # sorted
+    start: int
+    end: int
+
+    @staticmethod
+    def of(group: GroupBy, queries: QueryTimes) -> Asked:
+        assert queries.hashes is not None
+        times = queries.times[queries.valid]
+        if group.accuracy == "snapshot":
+            times = floor_to(times, group.refresh)
+        bounds = [f.window.bounds(times) for f in group.features] if times.size else []
+        return Asked(
+            np.unique(queries.hashes[queries.valid]),
+            min((int(start.min()) for start, _ in bounds), default=0),
+            max((int(end.max()) for _, end in bounds), default=0),
+        )
+
+    def filter(self, table: pa.Table) -> pa.Table:
+        times, prefixes = int64_values(table, EVENT_TIME), int64_values(table, PREFIX)
+        mask = (times >= self.start) & (times < self.end)
+        if self.prefixes.size:
+            at = np.minimum(np.searchsorted(self.prefixes, prefixes), self.prefixes.size - 1)
+            mask &= self.prefixes[at] == prefixes
+        return table.filter(pa.array(mask))
+
+
+def read_sorted(
+    scan: Scan, slice_: Slice, once: bool = False, asked: Asked | None = None
+) -> pa.Table:
     """All rows of a slice with `_prefix`, each as often as it is there; or `once`, with `_diff`.
 
     They are in order of the prefix and the first order column: runs are merged, not sorted anew.
@@ -169,6 +209,8 @@ def read_sorted(scan: Scan, slice_: Slice, once: bool = False) -> pa.Table:
     for run in slice_.runs:
         reader = RunReader(scan, slice_, run, False, counters, CHUNK_ROWS)
         found = [chunk.table.select(names) for chunk in reader.chunks()]
+        if asked is not None:
+            found = [asked.filter(table) for table in found]
         tables += found
         lengths.append(sum(table.num_rows for table in found))
     if not tables:
@@ -207,9 +249,11 @@ class SliceTarget:
             out.write(text.encode())
 
     def done(self) -> dict[int, Written]:
-        """The slices that an earlier run finished."""
+        """The slices that an earlier run finished, and whose files are still there."""
         found: dict[int, Written] = {}
-        for name in self.notes.names():
+        names = self.notes.names()
+        there = {*self.store.names(), *self.quarantine.names()} if names else set()
+        for name in names:
             try:
                 note = json.loads(self.notes.open_input(name).read())
                 number = int(name.removesuffix(".json"))
@@ -218,7 +262,8 @@ class SliceTarget:
                 )
             except (ValueError, KeyError, TypeError):
                 continue  # the process died while it wrote the note: the slice is done again
-            found[number] = Written(parts, 0, note["counters"], rejected)
+            if there.issuperset(part.path for part in [*parts, *rejected]):
+                found[number] = Written(parts, 0, note["counters"], rejected)
         return found
 
 
@@ -274,7 +319,7 @@ class SliceJob:
         columns, rejected, counters = base.table.columns, [], base.counters
         if table.num_rows:
             for arranged, slices in zip(self.arranged, self.event_slices, strict=True):
-                events, missing = arranged.events(slices[number])
+                events, missing = arranged.events(slices[number], queries)
                 if missing.num_rows:
                     counters["missing"] = counters.get("missing", 0) + missing.num_rows
                     rejected.append(arranged.rejected(missing))

@@ -93,8 +93,9 @@ class Arranging:
         group = self.inputs.group
         there = f", {self.todo.rows:,} rows there" if self.todo.rows else ""
         columns = ", ".join(self.inputs.inputs)
+        times = " or ".join(dict.fromkeys(source.time for source in group.sources))
         return (
-            f"{self.todo.action} {self.name}{there}: by {', '.join(group.keys)} and time, "
+            f"{self.todo.action} {self.name}{there}: by {', '.join(group.keys)} and {times}, "
             f"with {columns} ({self.todo.reason})"
         )
 
@@ -145,6 +146,7 @@ class BackfillPlan:
     arrangements: tuple[Arranging, ...]
     passes: tuple[PassPlan, ...]
     result: Store
+    finished: int = 0  # slices that an interrupted run of the same has finished
 
     @property
     def arranged(self) -> set[int]:
@@ -187,9 +189,9 @@ class BackfillPlan:
             span = f" queries from {self.start or 'the first'} to {self.end or 'the last'}"
         yield f"backfill {self.join.name}:{span}"
         yield f"  read     queries from {self.reading}"
-        for one in self.arrangements:
-            for name, reading in one.readings():
-                yield f"  read     {name} from {reading}"
+        reads = [f"{n} from {r}" for one in self.arrangements for n, r in one.readings()]
+        for text in dict.fromkeys(reads):  # groups may share a source
+            yield f"  read     {text}"
         for number, one in enumerate(self.arrangements):
             if number in self.arranged:
                 yield f"  arrange  {one}"
@@ -198,6 +200,8 @@ class BackfillPlan:
             again = "again, with the features so far, " if number else ""
             yield f"  sort     queries {again}by {keys} and {self.join.left.time}"
             yield f"  compute  {one_pass}"
+        if self.finished:
+            yield f"  resume   after {_many(self.finished, 'slice')} of an interrupted run"
         left_out = [g.group.name for g in self.join.all_groups if not g.group.offline]
         if left_out:
             yield f"  skip     {', '.join(left_out)} (offline=False)"
@@ -250,7 +254,7 @@ def plan_backfill(
     rows, reason = None, "no features to compute"
     if passes:
         rows, reason = queries.rows(spark, passes[0].left_keys)
-    return BackfillPlan(
+    plan = BackfillPlan(
         join,
         None if start is None else str(start),
         None if end is None else str(end),
@@ -262,6 +266,15 @@ def plan_backfill(
         ),
         Store.at(f"{store.uri}/results/{join.name}", options),
     )
+    return replace(plan, finished=_finished(plan, store))
+
+
+def _finished(plan: BackfillPlan, store: Store) -> int:
+    """How many notes of finished slices an interrupted run has left."""
+    if plan.fingerprint is None:
+        return 0
+    work = Store.at(f"{store.uri}/tmp/{plan.fingerprint}", store.options_dict)
+    return sum(name.startswith("done-") for name in work.names())
 
 
 def _pass_plan(

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import unquote
 
 import numpy as np
 import pyarrow as pa
@@ -24,6 +25,7 @@ from windrow.sources.columns import Taken
 TASK_ROWS = 2_000_000  # a task sorts as many rows at a time, and writes them as one run
 _BATCH_ROWS = 65_536
 _FOOTER_THREADS = 16
+_NO_VALUE = "__HIVE_DEFAULT_PARTITION__"  # the folder of rows whose partition is NULL
 
 
 @dataclass(frozen=True)
@@ -88,11 +90,17 @@ class FileRows:
 
     def _span(self, span: Span) -> Iterator[pa.RecordBatch]:
         store, name = Store.of_file(span.uri, dict(self.options) or None)
+        folders = partition_values(span.uri)
         sources = list(dict.fromkeys(c.reads for c in self.columns if c.reads is not None))
+        own = [name for name in sources if name not in folders]
         try:
             with pq.ParquetFile(store.open_input(name), pre_buffer=not store.is_local) as file:
                 groups = list(range(span.first, span.last))
-                for batch in file.iter_batches(_BATCH_ROWS, groups, sources, use_threads=False):
+                for batch in file.iter_batches(_BATCH_ROWS, groups, own, use_threads=False):
+                    for name in sources:
+                        if name in folders:
+                            values = pa.repeat(folders[name], batch.num_rows)
+                            batch = batch.append_column(name, values)
                     yield self._take(batch)
         except (pa.ArrowException, OSError) as error:
             raise unreadable(span.uri, error) from error
@@ -154,6 +162,8 @@ class ParquetFiles:
         for schema, file in zip(self.schemas, self.files, strict=True):
             for name, type_ in columns:
                 if schema.get_field_index(name) < 0:
+                    if name in partition_values(file.uri) and _is_partition_type(type_):
+                        continue
                     return f"column {name!r} is not in {file.uri.rpartition('/')[2]}"
                 found = schema.field(name).type
                 if not _same_kind(found, type_):
@@ -179,6 +189,23 @@ class ParquetFiles:
             if file.groups[first:]:
                 shares[-1].append(Span(file.uri, first, len(file.groups)))
         return tuple(tuple(share) for share in shares if share)
+
+
+def partition_values(uri: str) -> dict[str, pa.Scalar]:
+    """The columns that folders name, as in `ds=2021-09-01/`, as text; they are in no file."""
+    found = {}
+    for part in uri.split("/")[:-1]:
+        name, equals, value = part.partition("=")
+        if equals:
+            text = unquote(value)
+            found[unquote(name)] = pa.scalar(None if text == _NO_VALUE else text, pa.string())
+    return found
+
+
+def _is_partition_type(type_: pa.DataType) -> bool:
+    """Whether the text of a folder's name can be cast to the type as Spark does it."""
+    t = pa.types
+    return bool(t.is_string(type_) or t.is_date32(type_) or t.is_integer(type_))
 
 
 def _footer(

@@ -46,6 +46,8 @@ def load_table(
         raise
     except Exception as error:  # Spark's analysis errors have no common small message
         reason = str(error).strip().splitlines()[0]
+        if "TIMESTAMP(NANOS" in reason:  # what pandas writes by default
+            reason += ". Write the file with microseconds: to_parquet(..., coerce_timestamps='us')"
         raise StorageError(f"{what}: cannot read table {text!r}: {reason}") from error
 
 
