@@ -17,9 +17,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from cluster_processes import BUCKET, Cluster, Drivers, Gate, Program, runs, wait_for
 from deltalake import DeltaTable
 
-from conftest import BUCKET, Cluster, Drivers, Gate, Program, runs, wait_for
 from feature_oracle import feature
 from windrow.cli import main
 from windrow.features import arrangements, backfill
