@@ -19,10 +19,10 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import windrow as wr
+from entity_replay import Update, alive, histories
+from entity_replay import queries as asked_of
+from feature_cases import COLUMNS, PAIRS, WINDOWS, aggregation, overflows
 from feature_oracle import feature, same
-from features.test_compute import COLUMNS, PAIRS, WINDOWS, aggregation, overflows
-from features.test_entities import Update, alive, histories
-from features.test_entities import queries as asked_of
 from windrow import agg, testing
 from windrow.errors import DataError, DefinitionError, OptionError, SchemaError
 

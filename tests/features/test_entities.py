@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -11,80 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from entity_replay import Update, alive, histories, queries
+from feature_cases import COLUMNS, DAY, HOUR, MINUTE, PAIRS, WINDOWS, aggregation, overflows
 from feature_oracle import feature, same
-from features.test_compute import (
-    BUCKET,
-    COLUMNS,
-    DAY,
-    HOUR,
-    MINUTE,
-    PAIRS,
-    WINDOWS,
-    aggregation,
-    overflows,
-    times,
-)
-from oracle import canonical
 from windrow import EventSource, GroupBy, agg
 from windrow.errors import DataError
 from windrow.features.compute import Events, QueryTimes, feature_type, group_features
 from windrow.features.lifetimes import ALWAYS, lifetimes
 from windrow.rows.types import canonical_values
-
-Update = tuple[int, dict[str, Any], int]  # moment, row, diff
-
-
-def alive(history: list[Update], query: int) -> list[dict[str, Any]]:
-    """The rows of a table after all changes strictly before `query`: the naive truth."""
-    counts: Counter[Any] = Counter()
-    rows: dict[Any, dict[str, Any]] = {}
-    for moment, row, diff in history:
-        if moment < query:
-            key = tuple((name, canonical(value)) for name, value in sorted(row.items()))
-            counts[key] += diff
-            rows[key] = row
-    return [rows[key] for key, count in counts.items() for _ in range(count)]
-
-
-def image(draw: st.DrawFn, column: str) -> dict[str, Any]:
-    return {
-        "k": draw(st.sampled_from([1, 2, None])),
-        "time": draw(times()),
-        column: draw(st.none() | st.sampled_from(COLUMNS[column][1])),
-        "bucket": draw(st.sampled_from(BUCKET)),
-    }
-
-
-@st.composite
-def histories(draw: st.DrawFn, column: str) -> list[Update]:
-    """Inserts, updates (of values, times, keys), deletes and re-inserts, some at one moment."""
-    moments = sorted(draw(st.lists(times(), max_size=14)))
-    there: list[dict[str, Any]] = []
-    gone: list[dict[str, Any]] = []
-    history: list[Update] = []
-    for moment in moments:
-        kind = draw(st.sampled_from(["insert", "insert", "update", "delete", "again"]))
-        if kind == "again" and gone:
-            row = gone.pop()
-        elif kind == "insert" or not there:
-            row = image(draw, column)
-        else:
-            at = draw(st.integers(0, len(there) - 1))
-            old = there.pop(at)
-            gone.append(old)
-            history.append((moment, old, -1))
-            if kind == "delete":
-                continue
-            changed = draw(st.sampled_from(["k", "time", column, "bucket"]))
-            row = {**old, changed: image(draw, column)[changed]}
-        there.append(row)
-        history.append((moment, row, 1))
-    return list(draw(st.permutations(history)))  # late mutations: any order of arrival
-
-
-def queries() -> st.SearchStrategy[list[dict[str, Any]]]:
-    key = st.sampled_from([1, 2, 3, None])
-    return st.lists(st.fixed_dictionaries({"k": key, "time": st.none() | times()}), max_size=8)
 
 
 def entity_features(

@@ -13,8 +13,8 @@ import pytest
 from deltalake import DeltaTable
 
 import windrow as wr
+from entity_replay import Update, alive
 from feature_oracle import feature, same
-from features.test_entities import Update, alive
 from windrow import agg
 from windrow.errors import DataError, DefinitionError, SchemaError
 

@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 
 import windrow as wr
 from collisions import colliding_row
-from feature_oracle import feature, same
-from features.test_compute import (
+from feature_cases import (
     COLUMNS,
     PAIRS,
     WINDOWS,
@@ -26,6 +25,7 @@ from features.test_compute import (
     overflows,
     tables,
 )
+from feature_oracle import feature, same
 from windrow import agg
 from windrow.errors import DataError, OptionError
 from windrow.features import tiled

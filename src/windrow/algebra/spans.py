@@ -13,6 +13,7 @@ order, and nothing has to be taken back when one leaves.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -62,6 +63,18 @@ class SpannedColumn:
     times: np.ndarray
     spans: Spans
 
+    @functools.cached_property
+    def float_sums(self) -> np.ndarray:
+        """The sum for each query; several aggregates ask for it."""
+        values, spans = as_float64(self.values), self.spans
+        sums: np.ndarray = _tree_sums(values, spans.first, spans.last, spans.queries)
+        return sums
+
+    @functools.cached_property
+    def words(self) -> np.ndarray:
+        """int64 words in the order of the values."""
+        return exact(self.values)
+
 
 def evaluate_spans(aggregation: Aggregation, column: SpannedColumn) -> pa.Array:
     """The result for each query, of the operation's result type."""
@@ -82,7 +95,7 @@ def _sum(aggregation: Aggregation, column: SpannedColumn) -> pa.Array:
     spans = column.spans
     nothing = spans.counts() == 0
     if t.is_floating(column.values.type):
-        return null_where(_float_sums(column), nothing, pa.float64())
+        return null_where(column.float_sums, nothing, pa.float64())
     low, high = _integer_sums(column)
     check_overflow(aggregation, bool(fits_64(low, high).all()), "BIGINT")
     return null_where(low.view(np.int64), nothing, pa.int64())
@@ -91,7 +104,7 @@ def _sum(aggregation: Aggregation, column: SpannedColumn) -> pa.Array:
 def _avg(aggregation: Aggregation, column: SpannedColumn) -> pa.Array:
     counts = column.spans.counts()
     if t.is_floating(column.values.type):
-        sums = _float_sums(column)
+        sums = column.float_sums
     else:
         low, high = _integer_sums(column)
         wide = high.astype(np.float64) * 2.0**64 + low.astype(np.float64)
@@ -103,12 +116,6 @@ def _integer_sums(column: SpannedColumn) -> tuple[np.ndarray, np.ndarray]:
     spans = column.spans
     low, high = carry_differences(as_int64(column.values), spans.first, spans.last, spans.queries)
     return low, high
-
-
-def _float_sums(column: SpannedColumn) -> np.ndarray:
-    spans = column.spans
-    sums: np.ndarray = _tree_sums(as_float64(column.values), spans.first, spans.last, spans.queries)
-    return sums
 
 
 def _bool(aggregation: Aggregation, column: SpannedColumn) -> pa.Array:
@@ -127,7 +134,7 @@ def _moment(aggregation: Aggregation, column: SpannedColumn) -> pa.Array:
 
 def _best(aggregation: Aggregation, column: SpannedColumn) -> pa.Array:
     name, spans = aggregation.operation.name, column.spans
-    words = exact(column.values)
+    words = column.words
     major = column.times if name in ("first", "last") else words
     at = _tree_best(major, words, spans.first, spans.last, spans.queries, name in ("max", "last"))
     return column.values.take(pa.array(at, mask=at < 0))

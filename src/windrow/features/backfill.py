@@ -395,6 +395,8 @@ def plan_pass(
     parts = [part for one in arranged for part in one.parts] + read.parts
     rows = sum(part.rows for part in parts)
     wanted = max(min(2 * tasks, rows // 50_000), -(-rows // SLICE_ROWS), 1)
+    if wanted > tasks:
+        wanted = -(-wanted // tasks) * tasks  # no last round in which most tasks wait
     cuts = even_cuts(parts, wanted, None)
     output = [scan.spec.schema.field(name) for name in carried]
     for one in arranged:

@@ -15,8 +15,9 @@ import pyarrow as pa
 from windrow.algebra.aggregation import Aggregation
 from windrow.algebra.evaluate import Column, Ranges, enumerate_lists, evaluate, list_offsets
 from windrow.algebra.spans import SpannedColumn, Spans, evaluate_spans
-from windrow.algebra.windows import Window, floor_to
+from windrow.algebra.windows import Window, WindowKind, floor_to
 from windrow.features.definitions import GroupBy
+from windrow.features.lifetimes import NEVER
 from windrow.features.timeline import Lane, Timelines, search
 from windrow.merging import sort_words
 from windrow.rows.ordering import exact
@@ -202,15 +203,29 @@ class Asked:
         """For each event the queries [first, last) whose window holds it while it lives."""
         start, end = window.bounds(self.times)
         # In the window: start <= t < end. Alive: born < q <= died. All switch once as q grows.
-        first = np.maximum(
-            search(end, self.first, self.last, self.event_times + 1),
-            search(self.times, self.first, self.last, self.born + 1),
-        )
-        last = np.minimum(
-            search(start, self.first, self.last, self.event_times + 1),
-            search(self.times, self.first, self.last, self.died + 1),
-        )
+        born, died = self._alive
+        first = np.maximum(self._begins(window, end), born)
+        last = np.minimum(search(start, self.first, self.last, self.event_times + 1), died)
         return first, np.maximum(first, last)
+
+    @functools.cached_property
+    def _alive(self) -> tuple[np.ndarray, np.ndarray]:
+        """For each event the queries that it lives through, whatever the window."""
+        died = self.last
+        if (self.died < NEVER).any():
+            died = search(self.times, self.first, self.last, self.died + 1)
+        return search(self.times, self.first, self.last, self.born + 1), died
+
+    def _begins(self, window: Window, end: np.ndarray) -> np.ndarray:
+        """The first query whose window ends after the event; windows that end alike share it."""
+        hops = window.hop if window.kind is WindowKind.HOPPING else 0
+        if hops not in self._begun:
+            self._begun[hops] = search(end, self.first, self.last, self.event_times + 1)
+        return self._begun[hops]
+
+    @functools.cached_property
+    def _begun(self) -> dict[int, np.ndarray]:
+        return {}
 
 
 def lanes_of(words: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -51,11 +51,39 @@ def lifetimes(
         count = diffs.size
         rows = np.arange(count)
         return Lifetimes(rows, moments, np.full(count, NEVER), np.zeros(0, np.int64))
-    ids = group_ids(hash_rows(columns)[None, :], columns)
-    order = sort_words(np.vstack([ids, moments]))
+    hashes = hash_rows(columns)
+    # Only rows of which something was taken away have to be matched; the others just live.
+    touched = _among(hashes, np.unique(hashes[diffs < 0]))
+    plain = np.repeat(np.flatnonzero(~touched), diffs[~touched])
+    some = np.flatnonzero(touched)
+    columns = [column.take(pa.array(some)) for column in columns]
+    ids = group_ids(hashes[None, some], columns)
+    order = sort_words(np.vstack([ids, moments[some]]))
     known = np.array(sorted(snapshots), np.int64)
-    rows, born, died, missing = _match(ids, moments, diffs, order, known)
-    return Lifetimes(rows, born, died, missing)
+    rows, born, died, missing = _match(ids, moments[some], diffs[some], order, known)
+    return Lifetimes(
+        np.concatenate([plain, some[rows]]),
+        np.concatenate([moments[plain], born]),
+        np.concatenate([np.full(plain.size, NEVER), died]),
+        some[missing],
+    )
+
+
+def _among(hashes: np.ndarray, chosen: np.ndarray) -> np.ndarray:
+    """Which hashes are among `chosen`, which is sorted.
+
+    A table over the last bits rules out nearly all others before they are looked for.
+    """
+    bits = 4 * max(chosen.size, 64).bit_length() // 3 + 3
+    mask = np.int64((1 << min(bits, 26)) - 1)
+    table = np.zeros(int(mask) + 1, np.bool_)
+    table[chosen & mask] = True
+    found: np.ndarray = table[hashes & mask]
+    at = np.flatnonzero(found)
+    if at.size:
+        place = np.minimum(np.searchsorted(chosen, hashes[at]), chosen.size - 1)
+        found[at] = chosen[place] == hashes[at]
+    return found
 
 
 @njit(cache=True, nogil=True)
