@@ -243,3 +243,40 @@ def test_an_interrupted_computation_goes_on_after_the_last_slice(
     assert project.summary.slices_resumed >= 3
     assert project.summary.queries == 60
     assert not list((tmp_path / "state" / "tmp").iterdir())
+
+
+@pytest.mark.parametrize("where", [None, "x > 0"])
+def test_tables_of_the_catalogue_are_watched_by_their_files(
+    spark: Any, tmp_path: Path, where: str | None
+) -> None:
+    name = f"reuse_{'tasks' if where is None else 'spark'}"
+    spark.sql(f"DROP TABLE IF EXISTS {name}")
+
+    def add(day: int, values: list[int]) -> None:
+        rows = [(1, x, day * DAY + i, f"1970-01-{day + 1:02}") for i, x in enumerate(values)]
+        frame = spark.createDataFrame(rows, "k long, x long, ts long, ds string")
+        path = f"{tmp_path}/table"
+        frame.write.mode("append").format("parquet").partitionBy("ds").saveAsTable(name, path=path)
+
+    add(0, [1, 2, 3])
+    pq.write_table(pa.table({"k": [1], "ts": [9 * DAY]}), tmp_path / "queries.parquet")
+    left = wr.Queries(str(tmp_path / "queries.parquet"), time="ts")
+
+    def run(table: str) -> tuple[int, int]:
+        source = wr.EventSource("t", table, time="ts", partition="ds", where=where)
+        join = wr.Join("j", left, [wr.GroupBy("g", source, ["k"], [agg.sum("x")])])
+        (row,) = project.backfill(join, strategy="merge").collect()
+        assert project.summary is not None
+        return row.g_x_sum, project.summary.raw_rows_read
+
+    project = wr.Project(tmp_path / "state", spark=spark)
+    try:
+        assert run(name) == (6, 3)
+        assert run(name) == (6, 0)
+        add(1, [10])
+        assert run(name) == (16, 1)
+        spark.sql(f"CREATE OR REPLACE TEMP VIEW {name}_view AS SELECT * FROM {name}")
+        assert run(f"{name}_view") == (16, 4)
+        assert run(f"{name}_view") == (16, 4)  # a view may be another one next time
+    finally:
+        spark.sql(f"DROP TABLE IF EXISTS {name}")

@@ -20,7 +20,7 @@ from windrow.shard.store import Store
 from windrow.sources.columns import Form, Taken
 from windrow.sources.files import FileRows, Moments, ParquetFiles
 from windrow.sources.partitions import PartitionRange
-from windrow.sources.tables import is_path, load_table, require_columns, select_columns
+from windrow.sources.tables import files_of, load_table, require_columns, select_columns
 from windrow.spark import quoted, spark_to_arrow_schema
 
 if TYPE_CHECKING:
@@ -103,9 +103,7 @@ def bind_table(
 ) -> BoundTable:
     """Find a table's columns, types and files."""
     frame = load_table(spark, table, what, options)
-    uris: tuple[str, ...] | None = None
-    if isinstance(table, str | os.PathLike) and is_path(os.fspath(table)):
-        uris = tuple(frame.inputFiles())
+    uris = files_of(spark, table, frame)
     if partitions is not None:
         frame, uris = _in_range(frame, uris, partitions, what)
     sources = _plain_columns(frame.columns, select)

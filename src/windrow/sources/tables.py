@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -41,7 +42,8 @@ def load_table(
     try:
         if is_path(text):
             return _load_path(spark, text, what, options, files)
-        return spark.table(text)
+        frame = spark.table(text)
+        return frame if files is None else _of_files(frame, files)
     except StorageError:
         raise
     except Exception as error:  # Spark's analysis errors have no common small message
@@ -49,6 +51,33 @@ def load_table(
         if "TIMESTAMP(NANOS" in reason:  # what pandas writes by default
             reason += ". Write the file with microseconds: to_parquet(..., coerce_timestamps='us')"
         raise StorageError(f"{what}: cannot read table {text!r}: {reason}") from error
+
+
+def files_of(spark: SparkSession, table: Any, frame: DataFrame) -> tuple[str, ...] | None:
+    """The files that hold a table; None for a view, a DataFrame, or what is not files."""
+    if not isinstance(table, str | os.PathLike):
+        return None
+    text = os.fspath(table)
+    if is_path(text):
+        return tuple(frame.inputFiles())
+    try:
+        found = spark.catalog.getTable(text)
+    except Exception:  # a temporary view, or a name that only Spark SQL resolves
+        return None
+    if found.isTemporary or found.tableType not in ("MANAGED", "EXTERNAL"):
+        return None
+    spark.catalog.refreshTable(text)  # another program may have added files
+    return tuple(spark.table(text).inputFiles()) or None
+
+
+def _of_files(frame: DataFrame, files: Sequence[str]) -> DataFrame:
+    from pyspark.sql import functions as F  # noqa: N812
+
+    def plain(path: Any) -> Any:
+        return F.regexp_replace(path, "^file:/+", "/")  # written with one slash, or with three
+
+    wanted = [re.sub("^file:/+", "/", file) for file in files]
+    return frame.where(plain(F.col("_metadata.file_path")).isin(wanted))
 
 
 def is_path(text: str) -> bool:
