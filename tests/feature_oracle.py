@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections import Counter
-from decimal import Decimal
+from decimal import Decimal, localcontext
 from fractions import Fraction
 from typing import Any
 
@@ -58,7 +58,10 @@ def aggregate(name: str, values: list[tuple[int, Any]], k: int | None) -> Any:
     by_value = sorted(plain, key=sort_key)
     match name:
         case "sum":
-            return float_sum(plain) if isinstance(plain[0], float) else sum(plain)
+            if isinstance(plain[0], float):
+                return float_sum(plain)
+            with localcontext(prec=100):  # by default Python rounds decimals to 28 digits
+                return sum(plain)
         case "avg":
             if isinstance(plain[0], float):
                 return float_sum(plain) / len(plain)
