@@ -16,7 +16,7 @@ import windrow as wr
 from entity_replay import Update, alive
 from feature_oracle import feature, same
 from windrow import agg
-from windrow.errors import DataError, DefinitionError, SchemaError
+from windrow.errors import DataError, DefinitionError, OptionError, SchemaError
 
 DAY = 86_400_000
 FIRST = 1_600_041_600_000  # a midnight
@@ -252,8 +252,12 @@ def test_rows_count_once_they_are_known(spark: Any, tmp_path: Path) -> None:
     group = wr.GroupBy("g", source, ["user"], AGGREGATIONS)
     queries = asked(9)
     join = wr.Join("j", queries_at(tmp_path / "queries.parquet", queries), [group])
-    found = wr.Project(tmp_path / "state", spark=spark).backfill(join).collect()
-    check(found, queries, lambda q: [row for row, known in events if known < q], group)
+    project = wr.Project(tmp_path / "state", spark=spark)
+    for strategy in ("broadcast", "merge"):
+        found = project.backfill(join, strategy=strategy).collect()
+        check(found, queries, lambda q: [row for row, known in events if known < q], group)
+    with pytest.raises(OptionError, match="when its rows became known"):
+        project.plan(join, strategy="tiles")
 
 
 def test_several_sources_count_together(spark: Any, tmp_path: Path) -> None:

@@ -102,7 +102,7 @@ class Arranged:
         if MOMENT not in self.scan.spec.schema.names:
             rows = sum(part.rows for part in slice_.parts)
             few = queries.times.size * FEW_QUERIES < rows
-            asked = Asked.of(self.group.group, queries) if few else None
+            asked = EventFilter.of(self.group.group, queries) if few else None
             table = read_sorted(self.scan, slice_, asked=asked)
             return self.events_of(table), table.slice(0, 0)
         table = read_sorted(self.scan, slice_, once=True)
@@ -166,7 +166,7 @@ def row_scan(scan: Scan) -> Scan:
 
 
 @dataclass(frozen=True)
-class Asked:
+class EventFilter:
     """What few queries ask of a slice: rows with one of these prefixes and a time in the span."""
 
     prefixes: np.ndarray  # sorted
@@ -174,13 +174,13 @@ class Asked:
     end: int
 
     @staticmethod
-    def of(group: GroupBy, queries: QueryTimes) -> Asked:
+    def of(group: GroupBy, queries: QueryTimes) -> EventFilter:
         assert queries.hashes is not None
         times = queries.times[queries.valid]
         if group.accuracy == "snapshot":
             times = floor_to(times, group.refresh)
         bounds = [f.window.bounds(times) for f in group.features] if times.size else []
-        return Asked(
+        return EventFilter(
             np.unique(queries.hashes[queries.valid]),
             min((int(start.min()) for start, _ in bounds), default=0),
             max((int(end.max()) for _, end in bounds), default=0),
@@ -196,7 +196,7 @@ class Asked:
 
 
 def read_sorted(
-    scan: Scan, slice_: Slice, once: bool = False, asked: Asked | None = None
+    scan: Scan, slice_: Slice, once: bool = False, asked: EventFilter | None = None
 ) -> pa.Table:
     """All rows of a slice with `_prefix`, each as often as it is there; or `once`, with `_diff`.
 

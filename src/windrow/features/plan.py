@@ -298,17 +298,23 @@ def _strategy(
 ) -> tuple[str, str]:
     """How a pass is computed, and why."""
     changing = [one.name for one in arrangements if one.inputs.matched]
+    late = [one.name for one in arrangements if one.inputs.changing]
     if forced in (BROADCAST, TILES) and changing:
         raise OptionError(
             f"strategy {forced!r} is not possible for {changing[0]}: changes of a row have to be "
             "brought together; leave strategy out, or use 'merge'"
+        )
+    if forced == TILES and late:
+        raise OptionError(
+            f"strategy 'tiles' is not possible for {late[0]}: a tile does not say when its rows "
+            "became known; leave strategy out, or use 'merge'"
         )
     if forced is not None:
         return forced, "as asked"
     if changing:
         return MERGE, "changes of a row have to be brought together"
     hottest = max((one.todo.hottest for one in arrangements), default=0)
-    if hottest > HOT_ROWS:
+    if hottest > HOT_ROWS and not late:
         return TILES, f"one key has {hottest:,} events or more, too many for a task"
     if any(one.todo.action != "build" for one in arrangements):
         return MERGE, "events are arranged"
