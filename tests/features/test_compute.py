@@ -11,7 +11,8 @@ from feature_oracle import feature, same
 from windrow import agg
 from windrow.errors import DataError
 from windrow.features.compute import feature_type, group_features
-from windrow.features.definitions import EventSource, GroupBy
+from windrow.features.definitions import GroupBy
+from windrow.sources.definitions import EventSource
 
 
 @pytest.mark.parametrize(("name", "column"), PAIRS)

@@ -13,9 +13,6 @@ from typing import Any
 from windrow.algebra.aggregation import Aggregation, Feature
 from windrow.errors import DefinitionError
 from windrow.sources.definitions import (
-    EventSource as EventSource,
-)
-from windrow.sources.definitions import (
     Select,
     Source,
     check_column,
