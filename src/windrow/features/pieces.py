@@ -217,7 +217,7 @@ def _after(table: BoundTable, column: str, moment: int) -> BoundTable:
     from windrow.sources.times import millis_sql
 
     millis = F.expr(millis_sql(quoted(column), table.schema.field(column).type))
-    return replace(table, frame=table.frame.where(millis.isNull() | (millis > moment)))
+    return table.changed(lambda frame: frame.where(millis.isNull() | (millis > moment)))
 
 
 def _snapshots(
@@ -243,9 +243,10 @@ def _snapshots(
     moments = tuple((start - epoch) // timedelta(days=1) * DAY + DAY - 1 for start in starts)
     days_since = f"datediff(CAST({quoted(source.partition)} AS DATE), DATE'1970-01-01')"
     stamp = F.expr(f"{days_since} * {DAY}L + {DAY - 1}L")
-    frame = table.frame.withColumn(_SNAPSHOT_MOMENT, stamp)
-    schema = table.schema.append(pa.field(_SNAPSHOT_MOMENT, pa.int64()))
-    table = replace(table, frame=frame, schema=schema)
+    table = table.changed(
+        lambda frame: frame.withColumn(_SNAPSHOT_MOMENT, stamp),
+        [pa.field(_SNAPSHOT_MOMENT, pa.int64())],
+    )
     return Piece(source, table, _SNAPSHOT_MOMENT, None, moments), moments
 
 

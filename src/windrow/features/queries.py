@@ -72,7 +72,9 @@ class QueryInputs:
         low, high = first_millisecond(start, "start"), first_millisecond(end, "end")
         if low is not None and high is not None and low > high:
             raise OptionError(f"start {start!s} comes after end {end!s}")
-        span = Moments(QUERY_TIME, low, None if high is None else high + DAY, nulls=True)
+        high = None if high is None else high + DAY
+        span = Moments(QUERY_TIME, low, high, nulls=True)
+        table = table.within(left.time, low, high)
         return QueryInputs(join, table, canonical_schema(table.schema), span)
 
     def rows(self, spark: SparkSession, left_keys: Sequence[str]) -> tuple[FileRows | None, str]:

@@ -84,6 +84,11 @@ class Store:
         found = system.get_file_info(f"{root}/{name}").type != pafs.FileType.NotFound
         return bool(found)
 
+    def is_file(self) -> bool:
+        """Whether the root is one file, and not a folder."""
+        system, root = _file_system(self)
+        return bool(system.get_file_info(root).type == pafs.FileType.File)
+
     def names(self) -> list[str]:
         """All files beneath the root but the log's, relative to it."""
         system, root = _file_system(self)

@@ -7,6 +7,7 @@ Nothing is read yet but schemas, footers and names of files.
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -16,9 +17,11 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 
+from windrow.errors import StorageError
 from windrow.shard.store import Store
 from windrow.sources.columns import Form, Taken
 from windrow.sources.files import FileRows, Moments, ParquetFiles
+from windrow.sources.layout import parquet_uris, spark_schema
 from windrow.sources.partitions import PartitionRange
 from windrow.sources.tables import files_of, load_table, require_columns, select_columns
 from windrow.spark import quoted, spark_to_arrow_schema
@@ -26,25 +29,40 @@ from windrow.spark import quoted, spark_to_arrow_schema
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    Load = Callable[[Sequence[str] | None], DataFrame]
+
 
 @dataclass(frozen=True)
 class BoundTable:
     """A table with its columns, and how its rows are read.
 
     `schema` is Spark's, as Arrow. `uris` are the files, if it is files. `parquet` are their
-    footers, if tasks may read them; otherwise `obstacle` says why not.
+    footers, if tasks may read them; otherwise `obstacle` says why not. `load` makes a DataFrame
+    of all files, or of those given; Spark is not asked before one is needed.
     """
 
     what: str
     text: str
-    frame: DataFrame
     schema: pa.Schema
     uris: tuple[str, ...] | None
     parquet: ParquetFiles | None
     sources: Mapping[str, str]  # for each column, the file's column it is a plain copy of
     obstacle: str | None
     options: tuple[tuple[str, str], ...]
-    again: Callable[[Sequence[str]], DataFrame]  # the frame over some of the files
+    load: Load
+    chosen: tuple[str, ...] | None = None  # files to load, if not all of them
+
+    @functools.cached_property
+    def frame(self) -> DataFrame:
+        return self.load(self.chosen)
+
+    def changed(
+        self, change: Callable[[DataFrame], DataFrame], more: Sequence[pa.Field] = ()
+    ) -> BoundTable:
+        """The same table, its frame changed; `more` are the columns that gives it."""
+        load = self.load
+        schema = pa.schema([*self.schema, *more])
+        return replace(self, load=lambda files: change(load(files)), schema=schema)
 
     def rows(
         self, columns: Sequence[Taken], keep: Sequence[Moments], parallelism: int
@@ -73,7 +91,23 @@ class BoundTable:
         if kept == self.uris:
             return self
         parquet = None if self.parquet is None else self.parquet.only(wanted)
-        return replace(self, uris=kept, parquet=parquet, frame=self.again(kept))
+        return replace(self, uris=kept, parquet=parquet, chosen=kept)
+
+    def within(self, column: str, start: int | None, end: int | None) -> BoundTable:
+        """Only files that may hold a row with a time in [start, end), or without one.
+
+        One is kept in any case: it has the columns.
+        """
+        source = self.sources.get(column)
+        if self.parquet is None or source is None or (start is None and end is None):
+            return self
+        found = [file.uri for file in self.parquet.within(source, start, end).files]
+        return self.only(found or [file.uri for file in self.parquet.files[:1]])
+
+    def times(self, column: str) -> tuple[int, int] | None:
+        """The first and last millisecond of a column of times; None if nobody knows."""
+        source = self.sources.get(column)
+        return None if self.parquet is None or source is None else self.parquet.times(source)
 
     def has_no_null(self, column: str) -> bool:
         """Whether it is known, without reading, that `column` is never NULL."""
@@ -84,6 +118,8 @@ class BoundTable:
         """For each file what changes when it is written anew; None if the table is not files."""
         if self.uris is None:
             return None
+        if self.parquet is not None:
+            return {file.uri: file.stamp for file in self.parquet.files}
         found = {}
         for uri in self.uris:
             store, name = Store.of_file(uri, dict(self.options) or None)
@@ -102,28 +138,81 @@ def bind_table(
     options: Mapping[str, str] | None = None,
 ) -> BoundTable:
     """Find a table's columns, types and files."""
-    frame = load_table(spark, table, what, options)
-    uris = files_of(spark, table, frame)
-    if partitions is not None:
-        frame, uris = _in_range(frame, uris, partitions, what)
-    sources = _plain_columns(frame.columns, select)
-    frame = select_columns(frame, select, where, what)
+    text = os.fspath(table) if isinstance(table, str | os.PathLike) else "a DataFrame"
+    given = tuple(sorted((options or {}).items()))
+    known = None if where is not None else _known(table, what, options)
+    if known is not None:
+        schema, parquet = known
+        sources = _plain_columns(schema.names, select)
+        days: dict[str, str] | None = {}
+        if partitions is not None:
+            days = file_days([file.uri for file in parquet.files], partitions.column)
+        if len(sources) == len(select or schema) and days is not None:
+            if partitions is not None:
+                parquet = parquet.only(set(_days_in_range(days, partitions, what)))
+            fields = [schema.field(sources[name]).with_name(name) for name, _ in select]
+            schema = pa.schema(fields) if select else schema
+            uris = tuple(file.uri for file in parquet.files)
 
-    def again(files: Sequence[str]) -> DataFrame:
+            def load(files: Sequence[str] | None) -> DataFrame:
+                chosen = uris if files is None else files
+                frame = load_table(spark, table, what, options, chosen)
+                return select_columns(frame, select, None, what)
+
+            return BoundTable(what, text, schema, uris, parquet, sources, None, given, load)
+    return _by_spark(spark, table, what, text, select, where, partitions, options)
+
+
+def _known(
+    table: Any, what: str, options: Mapping[str, str] | None
+) -> tuple[pa.Schema, ParquetFiles] | None:
+    """The columns and footers of Parquet files; None if only Spark can tell what they are."""
+    try:
+        found = parquet_uris(table, what, options)
+    except OSError as error:
+        raise StorageError(f"{what}: cannot list {os.fspath(table)!r}: {error}") from error
+    if found is None:
+        return None
+    root, uris = found
+    parquet = ParquetFiles.read(uris, dict(options) if options else None)
+    schema = spark_schema(parquet, root)
+    return None if schema is None else (schema, parquet)
+
+
+def _by_spark(
+    spark: SparkSession,
+    table: Any,
+    what: str,
+    text: str,
+    select: tuple[tuple[str, str], ...],
+    where: str | None,
+    partitions: PartitionRange | None,
+    options: Mapping[str, str] | None,
+) -> BoundTable:
+    """A table whose columns only Spark knows."""
+    whole = load_table(spark, table, what, options)
+    uris = files_of(spark, table, whole)
+    if partitions is not None:
+        whole, uris = _in_range(whole, uris, partitions, what)
+    sources = _plain_columns(whole.columns, select)
+    frame = select_columns(whole, select, where, what)
+
+    def load(files: Sequence[str] | None) -> DataFrame:
+        if files is None:
+            return frame
         return select_columns(load_table(spark, table, what, options, files), select, where, what)
 
     obstacle, parquet = _direct(uris, where, options)
     return BoundTable(
         what=what,
-        text=os.fspath(table) if isinstance(table, str | os.PathLike) else "a DataFrame",
-        frame=frame,
+        text=text,
         schema=spark_to_arrow_schema(frame.schema),
         uris=uris,
         parquet=parquet,
         sources=sources,
         obstacle=obstacle,
         options=tuple(sorted((options or {}).items())),
-        again=again,
+        load=load,
     )
 
 
@@ -160,13 +249,12 @@ def _in_range(
     column = F.col(quoted(partitions.column)).cast("string")
     by_file = file_days(uris, partitions.column)
     if by_file is not None:
-        days = sorted(set(by_file.values()))
-        uris = tuple(uri for uri, day in by_file.items() if day in partitions)
+        uris = _days_in_range(by_file, partitions, what)
     else:
         # Names of partitions, not rows: a day each.
         days = sorted(str(r[0]) for r in frame.select(column).distinct().collect() if r[0])
         uris = None  # rows are chosen within files
-    partitions.check(days, what)
+        partitions.check(days, what)
     condition = F.lit(True)
     if partitions.start is not None:
         condition &= column >= partitions.start
@@ -175,7 +263,15 @@ def _in_range(
     return frame.where(condition), uris
 
 
-def file_days(uris: tuple[str, ...] | None, column: str) -> dict[str, str] | None:
+def _days_in_range(
+    by_file: Mapping[str, str], partitions: PartitionRange, what: str
+) -> tuple[str, ...]:
+    """The files of the partitions asked for, all of which have to be there."""
+    partitions.check(sorted(set(by_file.values())), what)
+    return tuple(uri for uri, day in by_file.items() if day in partitions)
+
+
+def file_days(uris: Sequence[str] | None, column: str) -> dict[str, str] | None:
     """The partition of each file, from its folder's name; None if the folders do not tell."""
     if uris is None:
         return None

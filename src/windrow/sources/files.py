@@ -7,6 +7,7 @@ those files, tasks read them directly; everything else goes through Spark.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from windrow.errors import SchemaError, StorageError
 from windrow.rows.types import canonical_type
 from windrow.shard.store import Store
 from windrow.sources.columns import Taken
+from windrow.sources.times import to_millis
 
 TASK_ROWS = 2_000_000  # a task sorts as many rows at a time, and writes them as one run
 _BATCH_ROWS = 65_536
@@ -56,6 +58,7 @@ class SourceFile:
     uri: str
     bytes: int
     groups: tuple[int, ...]
+    stamp: str  # changes when the file is written anew
 
     @property
     def rows(self) -> int:
@@ -120,12 +123,26 @@ def unreadable(uri: str, error: Exception | str) -> StorageError:
 
 
 @dataclass(frozen=True)
+class Footer:
+    """What a file's footer says of it.
+
+    For each top-level scalar column: how many nulls it has (None: unknown), the first and last
+    millisecond of those that may be times, and whether Arrow may type it unlike Spark.
+    """
+
+    groups: tuple[int, ...]
+    schema: pa.Schema
+    nulls: dict[str, int | None]
+    times: dict[str, tuple[int, int]]
+    uncertain: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class ParquetFiles:
     """The Parquet files of a table, from their footers."""
 
     files: tuple[SourceFile, ...]
-    schemas: tuple[pa.Schema, ...]
-    nulls: tuple[dict[str, int | None], ...]  # per file: nulls of each top-level scalar column
+    footers: tuple[Footer, ...]
 
     @property
     def rows(self) -> int:
@@ -138,28 +155,53 @@ class ParquetFiles:
     @staticmethod
     def read(uris: Sequence[str], options: dict[str, str] | None) -> ParquetFiles:
         """Read the footers of `uris`."""
+        given = tuple(sorted((options or {}).items()))
+
+        def read(uri: str) -> tuple[SourceFile, Footer]:
+            store, name = Store.of_file(uri, options)
+            stamp = store.stamp(name)
+            found = _footer(uri, stamp, given)
+            return SourceFile(uri, int(stamp.split()[0]), found.groups, stamp), found
+
         with ThreadPoolExecutor(_FOOTER_THREADS) as pool:
-            found = list(pool.map(lambda uri: _footer(uri, options), uris))
-        return ParquetFiles(
-            tuple(f[0] for f in found), tuple(f[1] for f in found), tuple(f[2] for f in found)
-        )
+            found = list(pool.map(read, uris))
+        return ParquetFiles(tuple(f for f, _ in found), tuple(f for _, f in found))
 
     def only(self, uris: set[str]) -> ParquetFiles:
         """The same, reduced to some of the files."""
         kept = [i for i, file in enumerate(self.files) if file.uri in uris]
         return ParquetFiles(
-            tuple(self.files[i] for i in kept),
-            tuple(self.schemas[i] for i in kept),
-            tuple(self.nulls[i] for i in kept),
+            tuple(self.files[i] for i in kept), tuple(self.footers[i] for i in kept)
         )
+
+    def within(self, column: str, start: int | None, end: int | None) -> ParquetFiles:
+        """Only files that may hold a row with a time in [start, end), or none, in `column`."""
+
+        def may_hold(footer: Footer) -> bool:
+            bounds = footer.times.get(column)
+            if bounds is None or footer.nulls.get(column) != 0:
+                return True
+            return (start is None or bounds[1] >= start) and (end is None or bounds[0] < end)
+
+        kept = {f.uri for f, g in zip(self.files, self.footers, strict=True) if may_hold(g)}
+        return self.only(kept)
+
+    def times(self, column: str) -> tuple[int, int] | None:
+        """The first and last millisecond in a column of times; None if unknown."""
+        found = [f.times.get(column) for f in self.footers if f.groups]
+        known = [bounds for bounds in found if bounds is not None]
+        if not known or len(known) < len(found):
+            return None
+        return min(low for low, _ in known), max(high for _, high in known)
 
     def has_no_null(self, column: str) -> bool:
         """Whether the footers say that a column has a value in every row."""
-        return all(nulls.get(column) == 0 for nulls in self.nulls)
+        return all(footer.nulls.get(column) == 0 for footer in self.footers)
 
     def obstacle(self, columns: Sequence[tuple[str, pa.DataType]]) -> str | None:
         """Why tasks cannot read these columns, given as Spark types them; None if they can."""
-        for schema, file in zip(self.schemas, self.files, strict=True):
+        for footer, file in zip(self.footers, self.files, strict=True):
+            schema = footer.schema
             for name, type_ in columns:
                 if schema.get_field_index(name) < 0:
                     if name in partition_values(file.uri) and _is_partition_type(type_):
@@ -208,34 +250,56 @@ def _is_partition_type(type_: pa.DataType) -> bool:
     return bool(t.is_string(type_) or t.is_date32(type_) or t.is_integer(type_))
 
 
-def _footer(
-    uri: str, options: dict[str, str] | None
-) -> tuple[SourceFile, pa.Schema, dict[str, int | None]]:
-    store, name = Store.of_file(uri, options)
+@functools.lru_cache(maxsize=16_384)
+def _footer(uri: str, stamp: str, options: tuple[tuple[str, str], ...]) -> Footer:
+    """What the footer says; a file with the same stamp has not changed."""
+    store, name = Store.of_file(uri, dict(options) or None)
     try:
         with pq.ParquetFile(store.open_input(name)) as file:
             metadata, schema = file.metadata, file.schema_arrow
     except (pa.ArrowException, OSError, StorageError) as error:
         raise unreadable(uri, error) from error
     groups = tuple(metadata.row_group(g).num_rows for g in range(metadata.num_row_groups))
-    return SourceFile(uri, store.size(name), groups), schema, _null_counts(metadata)
+    leaves = [(i, metadata.schema.column(i)) for i in range(metadata.num_columns)]
+    plain = [(i, leaf) for i, leaf in leaves if leaf.path == leaf.name]
+    nulls, times = {}, {}
+    for i, leaf in plain:
+        found = [metadata.row_group(g).column(i).statistics for g in range(len(groups))]
+        nulls[leaf.name] = _null_count(found)
+        bounds = _time_bounds(found, schema.field(leaf.name).type)
+        if bounds is not None:
+            times[leaf.name] = bounds
+    uncertain = [leaf.name for _, leaf in plain if _is_uncertain(leaf, schema)]
+    return Footer(groups, schema.remove_metadata(), nulls, times, tuple(uncertain))
 
 
-def _null_counts(metadata: Any) -> dict[str, int | None]:
-    counts: dict[str, int | None] = {}
-    for i in range(metadata.num_columns):
-        leaf = metadata.schema.column(i)
-        if leaf.path != leaf.name:
-            continue
-        total: int | None = 0
-        for g in range(metadata.num_row_groups):
-            found = metadata.row_group(g).column(i).statistics
-            if found is None or not found.has_null_count:
-                total = None
-                break
-            total = (total or 0) + found.null_count
-        counts[leaf.name] = total
-    return counts
+def _null_count(statistics: list[Any]) -> int | None:
+    if any(found is None or not found.has_null_count for found in statistics):
+        return None
+    return sum(int(found.null_count) for found in statistics)
+
+
+def _time_bounds(statistics: list[Any], type_: pa.DataType) -> tuple[int, int] | None:
+    """The first and last millisecond of a column that may be one of times; None if unknown."""
+    t = pa.types
+    if not (t.is_timestamp(type_) or t.is_date(type_) or t.is_int64(type_)) or not statistics:
+        return None
+    if any(found is None or not found.has_min_max for found in statistics):
+        return None
+    try:
+        low, high = min(f.min for f in statistics), max(f.max for f in statistics)
+        values, _ = to_millis(pa.array([low, high], type_))
+    except (pa.ArrowException, ValueError, OverflowError, TypeError):
+        return None  # beyond what Python's datetime holds
+    return int(values[0]), int(values[1])
+
+
+def _is_uncertain(leaf: Any, schema: pa.Schema) -> bool:
+    """Whether bytes may be text to Spark, or the other way round."""
+    type_, logical = schema.field(leaf.name).type, leaf.logical_type.type
+    if pa.types.is_binary(type_):
+        return bool(logical != "NONE")
+    return bool(pa.types.is_string(type_) and logical != "STRING")
 
 
 def _same_kind(found: pa.DataType, spark: pa.DataType) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 import pyarrow as pa
 
@@ -15,7 +16,6 @@ from windrow.spark import is_dataframe
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from deltalake import DeltaTable
     from pyspark.sql import DataFrame, SparkSession
 
 _FORMATS = {".parquet": "parquet", ".csv": "csv", ".json": "json", ".jsonl": "json"}
@@ -93,12 +93,9 @@ def _load_path(
     files: Sequence[str] | None,
 ) -> DataFrame:
     store = Store.at(path, options)
-    if store.exists("_delta_log"):
-        # No connector for Delta is needed to read it: the log names the files.
-        from deltalake import DeltaTable
-
+    if is_delta(store):
         if files is None:
-            files = _delta_files(DeltaTable(store.uri, storage_options=store.options_dict), what)
+            files = delta_files(store, what)
         if not files:
             raise StorageError(f"{what}: the Delta table {path!r} is empty")
         return spark.read.option("basePath", store.uri).parquet(*files)
@@ -110,13 +107,23 @@ def _load_path(
     reader = spark.read
     if name == "csv":
         reader = reader.option("header", "true").option("inferSchema", "true")
-    if files is not None:
+    if files is not None and list(files) != [store.uri]:
         return reader.format(name).option("basePath", store.uri).load(list(files))
     return reader.format(name).load(store.uri)  # absolute: the JVM may run in another folder
 
 
-def _delta_files(table: DeltaTable, what: str) -> list[str]:
-    """The files of a Delta table, if reading them as they are is reading the table."""
+def is_delta(store: Store) -> bool:
+    return store.exists("_delta_log")
+
+
+def delta_files(store: Store, what: str) -> list[str]:
+    """The files of a Delta table, if reading them as they are is reading the table.
+
+    No connector for Delta is needed: the log names the files.
+    """
+    from deltalake import DeltaTable
+
+    table = DeltaTable(store.uri, storage_options=store.options_dict)
     features = set(table.protocol().reader_features or [])
     if "deletionVectors" in features:
         try:
@@ -134,7 +141,9 @@ def _delta_files(table: DeltaTable, what: str) -> list[str]:
             f"{what}: the Delta table maps column names (delta.columnMapping.mode); read it with "
             "Spark's Delta connector and give the DataFrame"
         )
-    return list(table.file_uris())
+    actions = pa.RecordBatchReader.from_stream(table.get_add_actions()).read_all()
+    paths = [unquote(path) for path in actions.column("path").to_pylist()]
+    return [path if "://" in path else f"{store.uri}/{path}" for path in paths]
 
 
 def _format_of(store: Store) -> str | None:

@@ -1,0 +1,92 @@
+"""The columns of a folder of Parquet files, as Spark would type them, without asking it.
+
+Spark lists the folder and reads a footer for every table it is shown, which takes longer than
+planning all the rest. Where the answer is plain, it is found here, from the same files; where
+there is any doubt (files that differ, nested or unsigned columns, folders whose names are not
+days), the answer is None, and Spark decides.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from windrow.shard.store import Store
+from windrow.sources.files import ParquetFiles, partition_values
+from windrow.sources.tables import delta_files, is_delta, is_path
+
+_SUFFIXES = (".parquet", ".parq")
+_DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
+
+
+def parquet_uris(
+    table: Any, what: str, options: Mapping[str, str] | None
+) -> tuple[Store, tuple[str, ...]] | None:
+    """The root and the files of a table that is a path to Parquet files, or a Delta table."""
+    if not isinstance(table, str | os.PathLike) or not is_path(os.fspath(table)):
+        return None
+    store = Store.at(os.fspath(table), options)
+    if store.is_file():
+        uris = [store.uri]
+    elif is_delta(store):
+        uris = sorted(delta_files(store, what))
+    else:
+        uris = [f"{store.uri}/{name}" for name in store.names() if not _hidden(name)]
+    if not uris or not all(uri.lower().endswith(_SUFFIXES) for uri in uris):
+        return None
+    return store, tuple(uris)
+
+
+def _hidden(name: str) -> bool:
+    """Files that Spark leaves out, too: of logs, and of writers that are at work."""
+    parts = name.split("/")
+    return any(p.startswith(".") or (p.startswith("_") and "=" not in p) for p in parts)
+
+
+def spark_schema(parquet: ParquetFiles, root: Store) -> pa.Schema | None:
+    """The columns as Spark reads them, as Arrow; None if only Spark can tell."""
+    first = parquet.footers[0].schema
+    if any(not f.schema.equals(first) or f.uncertain for f in parquet.footers):
+        return None
+    fields = [_field(field) for field in first]
+    days = _day_columns([file.uri for file in parquet.files], root)
+    names = [field.name.lower() for field in first] + [name.lower() for name in days or ()]
+    if any(f is None for f in fields) or days is None or len(set(names)) < len(names):
+        return None
+    return pa.schema([*fields, *(pa.field(name, pa.date32()) for name in days)])
+
+
+def _field(field: pa.Field) -> pa.Field | None:
+    type_ = field.type
+    t = pa.types
+    if t.is_timestamp(type_) and type_.unit in ("ms", "us"):
+        return pa.field(field.name, pa.timestamp("us", "UTC" if type_.tz else None))
+    same = (
+        t.is_boolean(type_)
+        or t.is_signed_integer(type_)
+        or t.is_float32(type_)
+        or t.is_float64(type_)
+        or t.is_string(type_)
+        or t.is_binary(type_)
+        or t.is_date32(type_)
+        or t.is_decimal128(type_)
+    )
+    return pa.field(field.name, type_) if same else None
+
+
+def _day_columns(uris: Sequence[str], root: Store) -> list[str] | None:
+    """Columns that folders beneath the root name, if all of them hold days."""
+    names: list[str] | None = None
+    for uri in uris:
+        found = partition_values(uri[len(root.uri) :])
+        if names is not None and list(found) != names:
+            return None
+        names = list(found)
+        for value in found.values():
+            if not _DAY.fullmatch(value.as_py() or ""):
+                return None
+    return names or []
