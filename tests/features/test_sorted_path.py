@@ -27,8 +27,8 @@ from windrow import agg
 from windrow.errors import StorageError
 from windrow.features import backfill
 from windrow.features.arrange import EVENT_ORDER, EVENT_TIME
-from windrow.features.backfill import read_sorted, row_scan
 from windrow.features.compute import Events, QueryTimes, canonical_table, group_features
+from windrow.features.slices import read_sorted, row_scan
 from windrow.features.timeline import Lane, Timelines
 from windrow.rows.hashing import hash_keys
 from windrow.rows.types import single_chunk

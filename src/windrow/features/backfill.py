@@ -25,23 +25,31 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from windrow.algebra.windows import floor_to
 from windrow.errors import DefinitionError, ShardNotFoundError
 from windrow.features.arrange import EVENT_TIME, MOMENT, GroupInputs, condition_mask, key_type
 from windrow.features.compute import Events, QueryTimes, feature_type, group_features
-from windrow.features.definitions import GroupBy, Join, JoinedGroup
+from windrow.features.definitions import Join, JoinedGroup
 from windrow.features.lifetimes import lifetimes
 from windrow.features.queries import KEY, QUERY_TIME
 from windrow.features.results import write_file
-from windrow.merging import merge_segments
-from windrow.rows.ordering import HIGHEST, exact
+from windrow.features.slices import (
+    EventFilter,
+    FewQueries,
+    Moments,
+    QuerySlices,
+    StoredQueries,
+    counted_span,
+    read_sorted,
+    row_scan,
+    within,
+)
 from windrow.rows.types import single_chunk
 from windrow.shard.part import Part, WrittenPart
 from windrow.shard.plan import even_cuts, slices_between
 from windrow.shard.report import Written, peak_memory
-from windrow.shard.scan import Counters, RunReader, Scan, Slice, TimeRange
+from windrow.shard.scan import Scan, Slice
 from windrow.shard.shard import Shard
-from windrow.shard.spec import PREFIX, by_hash
+from windrow.shard.spec import PREFIX, ShardSpec, by_hash
 from windrow.shard.store import Store
 from windrow.sources.definitions import (
     EntitySource,
@@ -53,7 +61,7 @@ from windrow.updates import DIFF, int64_values
 
 SLICE_ROWS = 1_000_000  # events and queries that a task holds
 CHUNK_ROWS = 65_536
-FEW_QUERIES = 50  # events for each query of a slice, from which on filtering first pays
+FEW_ASKED = 50  # events for each query of a slice, from which on filtering first pays
 
 
 @dataclass(frozen=True)
@@ -84,15 +92,19 @@ class Arranged:
     snapshots: tuple[int, ...] = ()  # moments at which the sum of all updates is the truth
 
     @staticmethod
-    def make(group: JoinedGroup, bound: GroupInputs, shard: Shard) -> Arranged:
+    def make(
+        group: JoinedGroup, bound: GroupInputs, shard: Shard, asked: Moments | None = None
+    ) -> Arranged:
+        """All events; or, with the first and last time asked for, those that can count."""
         read = shard.snapshot(consolidate="none")
         scan = row_scan(read.scan)
         # The table is not needed in tasks, and may be a DataFrame, which does not travel.
         sources = [without_tables(source) for source in group.group.sources]
         group = replace(group, group=replace(group.group, source=sources))
-        return Arranged(
-            group, scan, tuple(read.parts), bound.inputs, bound.conditions, bound.snapshots
-        )
+        parts = tuple(read.parts)
+        if asked is not None:
+            scan, parts = within(scan, parts, counted_span(group.group, np.array(asked)))
+        return Arranged(group, scan, parts, bound.inputs, bound.conditions, bound.snapshots)
 
     def events(self, slice_: Slice, queries: QueryTimes) -> tuple[Events, pa.Table]:
         """The rows of a slice, and those that take away what is not there.
@@ -101,7 +113,7 @@ class Arranged:
         """
         if MOMENT not in self.scan.spec.schema.names:
             rows = sum(part.rows for part in slice_.parts)
-            few = queries.times.size * FEW_QUERIES < rows
+            few = queries.times.size * FEW_ASKED < rows
             asked = EventFilter.of(self.group.group, queries) if few else None
             table = read_sorted(self.scan, slice_, asked=asked)
             return self.events_of(table), table.slice(0, 0)
@@ -158,76 +170,6 @@ def without_tables(source: Source) -> Source:
         return EntitySource(source.name, source.time, changes="arranged")
     assert isinstance(source, EventSource | PreAggregatedSource)
     return replace(source, table="arranged")
-
-
-def row_scan(scan: Scan) -> Scan:
-    """A scan of everything, at no particular time."""
-    return Scan(scan.store, scan.spec, TimeRange(None, HIGHEST, 0), scan.columns)
-
-
-@dataclass(frozen=True)
-class EventFilter:
-    """What few queries ask of a slice: rows with one of these prefixes and a time in the span."""
-
-    prefixes: np.ndarray  # sorted
-    start: int
-    end: int
-
-    @staticmethod
-    def of(group: GroupBy, queries: QueryTimes) -> EventFilter:
-        assert queries.hashes is not None
-        times = queries.times[queries.valid]
-        if group.accuracy == "snapshot":
-            times = floor_to(times, group.refresh)
-        bounds = [f.window.bounds(times) for f in group.features] if times.size else []
-        return EventFilter(
-            np.unique(queries.hashes[queries.valid]),
-            min((int(start.min()) for start, _ in bounds), default=0),
-            max((int(end.max()) for _, end in bounds), default=0),
-        )
-
-    def filter(self, table: pa.Table) -> pa.Table:
-        times, prefixes = int64_values(table, EVENT_TIME), int64_values(table, PREFIX)
-        mask = (times >= self.start) & (times < self.end)
-        if self.prefixes.size:
-            at = np.minimum(np.searchsorted(self.prefixes, prefixes), self.prefixes.size - 1)
-            mask &= self.prefixes[at] == prefixes
-        return table.filter(pa.array(mask))
-
-
-def read_sorted(
-    scan: Scan, slice_: Slice, once: bool = False, asked: EventFilter | None = None
-) -> pa.Table:
-    """All rows of a slice with `_prefix`, each as often as it is there; or `once`, with `_diff`.
-
-    They are in order of the prefix and the first order column: runs are merged, not sorted anew.
-    """
-    counters = Counters()
-    names = [*scan.columns, DIFF, PREFIX]
-    tables: list[pa.Table] = []
-    lengths: list[int] = []
-    for run in slice_.runs:
-        reader = RunReader(scan, slice_, run, False, counters, CHUNK_ROWS)
-        found = [chunk.table.select(names) for chunk in reader.chunks()]
-        if asked is not None:
-            found = [asked.filter(table) for table in found]
-        tables += found
-        lengths.append(sum(table.num_rows for table in found))
-    if not tables:
-        own = [pa.field(DIFF, pa.int64())] if once else []
-        return pa.schema([*scan.spec.schema, *own, pa.field(PREFIX, pa.int64())]).empty_table()
-    table = pa.concat_tables(tables).combine_chunks()
-    diffs = int64_values(table, DIFF)
-    order: np.ndarray | None = None
-    if sum(length > 0 for length in lengths) > 1:
-        moments = exact(single_chunk(table.column(scan.spec.order.columns[0])))
-        order = merge_segments(np.vstack([int64_values(table, PREFIX), moments]), lengths)
-    if not once and diffs.size and diffs.max() > 1:
-        order = np.arange(diffs.size) if order is None else order
-        order = np.repeat(order, diffs[order])
-    if not once:
-        table = table.drop_columns([DIFF])
-    return table if order is None else table.take(pa.array(order))
 
 
 @dataclass(frozen=True)
@@ -294,26 +236,25 @@ class SliceJob:
 
     arranged: tuple[Arranged, ...]
     event_slices: tuple[tuple[Slice, ...], ...]  # for each group, its slices
-    queries: Scan
-    query_slices: tuple[Slice, ...]
+    queries: QuerySlices
     carried: tuple[str, ...]  # columns of the queries that go into the result
     counted: tuple[str, ...] | None  # left keys whose NULLs are counted, in the last pass
     output: pa.Schema
 
     @property
     def slices(self) -> int:
-        return len(self.query_slices)
+        return len(self.queries.cuts) + 1
 
     @property
     def rows(self) -> int:
         """Events and queries that are merged."""
-        several = [self.query_slices, *self.event_slices]
+        several = self.event_slices
         parts = {part for slices in several for one in slices for part in one.parts}
-        return sum(part.rows for part in parts)
+        return self.queries.rows + sum(part.rows for part in parts)
 
     def compute(self, number: int) -> SliceResult:
         """The queries of one slice with their features."""
-        table = read_sorted(self.queries, self.query_slices[number])
+        table = self.queries.read(number)
         queries = self.query_times(table)
         base = self.carried_of(table)
         columns, rejected, counters = base.table.columns, [], base.counters
@@ -357,7 +298,7 @@ class SliceJob:
         return self.carried_of(self._all())
 
     def _all(self) -> pa.Table:
-        tables = [read_sorted(self.queries, one) for one in self.query_slices]
+        tables = [self.queries.read(number) for number in range(self.slices)]
         return pa.concat_tables(tables).combine_chunks()
 
     def write(self, number: int, target: SliceTarget) -> Written:
@@ -369,9 +310,8 @@ class SliceJob:
     @property
     def digest(self) -> str:
         """Names the cut into slices: work that was cut otherwise cannot be gone on with."""
-        cuts = [(one.start, one.end) for one in self.query_slices]
         parts = [sorted(p.path for s in slices for p in s.parts) for slices in self.event_slices]
-        text = json.dumps([cuts, parts, str(self.output)], default=str)
+        text = json.dumps([self.queries.cuts, parts, str(self.output)], default=str)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
@@ -384,28 +324,25 @@ def _null_keys(table: pa.Table, names: Sequence[str]) -> int:
 
 def plan_pass(
     arranged: Sequence[Arranged],
-    queries: Shard,
+    queries: StoredQueries | FewQueries,
     carried: Sequence[str],
     counted: tuple[str, ...] | None,
     tasks: int,
 ) -> SliceJob:
     """Cut both sides of a pass at the same prefixes, evenly by rows."""
-    read = queries.snapshot(consolidate="none")
-    scan = row_scan(read.scan)
-    parts = [part for one in arranged for part in one.parts] + read.parts
+    parts = [*(part for one in arranged for part in one.parts), *queries.parts]
     rows = sum(part.rows for part in parts)
     wanted = max(min(2 * tasks, rows // 50_000), -(-rows // SLICE_ROWS), 1)
     if wanted > tasks:
         wanted = -(-wanted // tasks) * tasks  # no last round in which most tasks wait
     cuts = even_cuts(parts, wanted, None)
-    output = [scan.spec.schema.field(name) for name in carried]
+    output = [queries.spec.schema.field(name) for name in carried]
     for one in arranged:
         output += feature_fields(one.group, one.scan.spec.schema, one.inputs)
     return SliceJob(
         tuple(arranged),
         tuple(tuple(slices_between(one.parts, cuts)) for one in arranged),
-        scan,
-        tuple(slices_between(read.parts, cuts)),
+        replace(queries, cuts=tuple(cuts)),
         tuple(carried),
         counted,
         pa.schema(output),
@@ -421,17 +358,18 @@ def feature_fields(group: JoinedGroup, schema: pa.Schema, names: Sequence[str]) 
     ]
 
 
+def query_spec(schema: pa.Schema) -> ShardSpec:
+    """How queries with the columns of `sorted_schema` are sorted: by key and time."""
+    keys = [name for name in schema.names if name.startswith(KEY)]
+    return ShardSpec.make(schema, keys, by_hash(QUERY_TIME))
+
+
 def sorted_queries(uri: str, schema: pa.Schema, options: dict[str, str] | None) -> Shard:
-    """The shard for queries by key and time, with the columns of `sorted_schema`."""
+    """The shard for queries by key and time."""
     with contextlib.suppress(ShardNotFoundError):
         return Shard.open(uri, storage_options=options)
-    return Shard.create(
-        uri,
-        schema,
-        key=[name for name in schema.names if name.startswith(KEY)],
-        order=by_hash(QUERY_TIME),
-        storage_options=options,
-    )
+    spec = query_spec(schema)
+    return Shard.create(uri, schema, key=spec.key, order=spec.order, storage_options=options)
 
 
 def check_keys(group: JoinedGroup, left: pa.Schema, events: pa.Schema) -> None:

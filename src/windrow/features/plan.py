@@ -33,6 +33,7 @@ MERGE, BROADCAST, TILES = "merge", "broadcast", "tiles"
 STRATEGIES = (MERGE, BROADCAST, TILES)
 BROADCAST_QUERIES = 20_000  # a task holds all of them
 HOT_ROWS = 8 * SLICE_ROWS  # events of one key that are too many for a task
+FEW_QUERIES = 50_000  # each task reads and sorts them itself: that costs less than a Spark job
 BROADCAST_RATIO = 100  # events for each query, at least: else arranging pays soon
 
 
@@ -104,7 +105,8 @@ class Arranging:
 class PassPlan:
     """Groups computed together, beside the queries sorted by the same keys; how, and why so.
 
-    `arrangements` are numbers of the plan's arrangements, one per group.
+    `arrangements` are numbers of the plan's arrangements, one per group. `sorts`: the queries are
+    sorted by a job of their own; otherwise they are few, and every task sorts them.
     """
 
     keys: Pass
@@ -113,6 +115,7 @@ class PassPlan:
     queries: int | None
     strategy: str
     reason: str
+    sorts: bool
 
     def __str__(self) -> str:
         features = sum(len(g.group.features) for g in self.keys.groups)
@@ -198,7 +201,8 @@ class BackfillPlan:
         for number, one_pass in enumerate(self.passes):
             keys = ", ".join(one_pass.keys.left_keys)
             again = "again, with the features so far, " if number else ""
-            yield f"  sort     queries {again}by {keys} and {self.join.left.time}"
+            few = "" if one_pass.sorts else " (few: every task sorts them itself)"
+            yield f"  sort     queries {again}by {keys} and {self.join.left.time}{few}"
             yield f"  compute  {one_pass}"
         if self.finished:
             yield f"  resume   after {_many(self.finished, 'slice')} of an interrupted run"
@@ -262,7 +266,8 @@ def plan_backfill(
         Reading(queries.table, rows, reason),
         known,
         tuple(
-            _pass_plan(p, n, known, queries, strategy) for p, n in zip(passes, numbers, strict=True)
+            _pass_plan(p, n, known, queries, strategy, direct=number > 0 or rows is not None)
+            for number, (p, n) in enumerate(zip(passes, numbers, strict=True))
         ),
         Store.at(f"{store.uri}/results/{join.name}", options),
     )
@@ -283,14 +288,17 @@ def _pass_plan(
     known: Sequence[Arranging],
     queries: QueryInputs,
     forced: str | None,
+    direct: bool,
 ) -> PassPlan:
+    """`direct`: tasks read the queries by themselves."""
     rows = [known[n].estimated_rows for n in set(numbers)]
     events = None if None in rows else sum(r for r in rows if r is not None)
     parquet = queries.table.parquet
     count = None if parquet is None else parquet.rows
     arrangements = [known[n] for n in set(numbers)]
     strategy, reason = _strategy(arrangements, events, count, forced)
-    return PassPlan(keys, numbers, events, count, strategy, reason)
+    sorts = not direct or count is None or count > FEW_QUERIES
+    return PassPlan(keys, numbers, events, count, strategy, reason, sorts)
 
 
 def _strategy(

@@ -82,6 +82,19 @@ class QueryInputs:
         taken = sorted_columns(self.schema, left_keys, self.join.left.time)
         return self.table.rows(taken, [self.span], parallelism(spark))
 
+    @property
+    def times(self) -> tuple[int, int] | None:
+        """The first and last millisecond asked for, as far as footers tell; None if they do not."""
+        found = self.table.times(self.join.left.time)
+        if found is None:
+            return None
+        low, high = found
+        start, end = self.span.start, self.span.end
+        return (
+            low if start is None else max(low, start),
+            high if end is None else min(high, end - 1),
+        )
+
     def frame(self) -> DataFrame:
         """The queries asked for, through Spark's reader, with their time as `__query_time`."""
         from pyspark.sql import functions as F  # noqa: N812

@@ -26,14 +26,15 @@ from windrow.features.backfill import (
     SliceJob,
     SliceTarget,
     plan_pass,
-    row_scan,
+    query_spec,
     sorted_queries,
 )
 from windrow.features.broadcast import BroadcastJob, EventShape, ReduceJob
 from windrow.features.pieces import Piece
-from windrow.features.plan import BROADCAST, TILES, Arranging, BackfillPlan, PassPlan
+from windrow.features.plan import BROADCAST, MERGE, TILES, Arranging, BackfillPlan, PassPlan
 from windrow.features.queries import QUERY_TIME, sorted_columns, sorted_schema, with_keys
 from windrow.features.results import commit_result, read_result, write_file, write_frame
+from windrow.features.slices import FewQueries, StoredQueries, row_scan
 from windrow.features.tiled import TiledJob, plan_tiles
 from windrow.features.tiles import TILE_ORDER, Tiled, TileRows, Tiling, tile_name
 from windrow.progress import Progress
@@ -245,19 +246,24 @@ class BackfillRun:
         frame: DataFrame | None,
         schema: pa.Schema,
         uri: str,
-    ) -> Shard:
+    ) -> StoredQueries | FewQueries:
         """The queries, with the features they have, by the keys of a pass."""
         left_keys = one.keys.left_keys
-        shard = sorted_queries(uri, sorted_schema(schema, left_keys), self.store.options_dict)
+        columns = sorted_schema(schema, left_keys)
+        if not one.sorts:
+            assert rows is not None
+            spec = query_spec(columns)
+            return FewQueries(rows, spec, one.queries or 0, self.plan.queries.times)
+        shard = sorted_queries(uri, columns, self.store.options_dict)
         if shard.upper > 0:
-            return shard  # an interrupted run has sorted them
+            return StoredQueries.of(shard)  # an interrupted run has sorted them
         with self._stage(f"sort queries by {', '.join(left_keys)}", one.queries):
             if rows is not None:
                 shard.append_tasks(self.spark, rows, lower=0, upper=1, token="sorted")
             else:
                 assert frame is not None
                 shard.append(with_keys(frame, schema, left_keys), lower=0, upper=1)
-        return shard
+        return StoredQueries.of(shard)
 
     def _pass_rows(
         self, store: Store, written: Written, schema: pa.Schema, following: PassPlan
@@ -270,10 +276,16 @@ class BackfillRun:
         return FileRows(files.shares(parallelism(self.spark)), taken, keep, store.options)
 
     def _job(
-        self, one: PassPlan, shards: dict[int, Shard], queries: Shard, schema: pa.Schema, last: bool
+        self,
+        one: PassPlan,
+        shards: dict[int, Shard],
+        queries: StoredQueries | FewQueries,
+        schema: pa.Schema,
+        last: bool,
     ) -> SliceJob:
+        asked = queries.times if one.strategy == MERGE else None  # tiles are made of all events
         arranged = [
-            Arranged.make(group, self.plan.arrangements[n].inputs, shards[n])
+            Arranged.make(group, self.plan.arrangements[n].inputs, shards[n], asked)
             for group, n in zip(one.keys.groups, one.arrangements, strict=True)
             if one.strategy != BROADCAST
         ]

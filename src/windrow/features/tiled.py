@@ -22,7 +22,6 @@ from windrow.features.backfill import (
     SliceJob,
     SliceResult,
     SliceTarget,
-    read_sorted,
     write_slice,
 )
 from windrow.features.queries import QUERY_TIME
@@ -82,7 +81,7 @@ class TiledJob:
 
     def compute(self, number: int) -> SliceResult:
         piece = self.pieces[number]
-        table = read_sorted(self.base.queries, self.base.query_slices[piece.slice])
+        table = self.base.queries.read(piece.slice)
         mask = piece.mask(single_chunk(table.column(QUERY_TIME)))
         if not mask.all():
             table = table.filter(pa.array(mask)).combine_chunks()
@@ -105,7 +104,7 @@ def plan_tiles(
     base: SliceJob, tiled: Sequence[Tiled], tile_parts: Sequence[Sequence[Sequence[Part]]]
 ) -> TiledJob:
     """Cut a pass by tiles: as `base` is cut, and large keys by the time of their queries."""
-    cuts = [one.start for one in base.query_slices[1:]]
+    cuts = base.queries.cuts
     slices = tuple(
         tuple(tuple(slices_between(parts, cuts)) for parts in several) for several in tile_parts
     )
@@ -131,11 +130,10 @@ def pieces_of(number: int, base: SliceJob) -> int:
 
 def split(number: int, base: SliceJob, pieces: int) -> list[TimePiece]:
     """A slice's queries in even spans of time."""
-    known = [part.bounds.get(QUERY_TIME) for part in base.query_slices[number].parts]
-    low = min((b.low for b in known if b is not None and b.low is not None), default=None)
-    high = max((b.high for b in known if b is not None and b.high is not None), default=None)
-    if pieces < 2 or low is None or high is None:
+    times = base.queries.times
+    if pieces < 2 or times is None:
         return [TimePiece(number)]
+    low, high = times
     cuts = np.linspace(low, min(high, HIGHEST - 1), pieces + 1).astype(np.int64)[1:-1].tolist()
     bounds = [None, *cuts, None]
     return [TimePiece(number, a, b) for a, b in itertools.pairwise(bounds)]

@@ -31,7 +31,7 @@ from windrow.algebra.evaluate import enumerate_lists
 from windrow.algebra.states import States
 from windrow.algebra.windows import DAY, HOUR, MINUTE, Window, floor_to
 from windrow.features.arrange import EVENT_TIME
-from windrow.features.backfill import Arranged, read_sorted
+from windrow.features.backfill import Arranged
 from windrow.features.compute import (
     Elements,
     Events,
@@ -41,6 +41,7 @@ from windrow.features.compute import (
     lanes_of,
 )
 from windrow.features.partials import QUERY, STATE, combine_features, no_partials
+from windrow.features.slices import read_sorted
 from windrow.features.timeline import Timelines, key_ids, search
 from windrow.rows.ordering import HIGHEST, LOWEST, exact
 from windrow.rows.types import single_chunk
