@@ -34,7 +34,7 @@ from windrow.algebra.evaluate import (
 from windrow.algebra.prefix import carry_differences, fits_64
 from windrow.algebra.states import States
 from windrow.algebra.tree import add_dd, add_moments
-from windrow.rows.ordering import exact
+from windrow.rows.ordering import LOWEST, exact
 
 t = pa.types
 
@@ -49,6 +49,10 @@ class Spans:
 
     def counts(self) -> np.ndarray:
         """How many elements each query counts."""
+        return self._counts
+
+    @functools.cached_property
+    def _counts(self) -> np.ndarray:
         steps = np.bincount(self.first, minlength=self.queries + 1)
         steps = steps - np.bincount(self.last, minlength=self.queries + 1)
         total: np.ndarray = np.cumsum(steps)[: self.queries]
@@ -136,7 +140,9 @@ def _best(aggregation: Aggregation, column: SpannedColumn) -> pa.Array:
     name, spans = aggregation.operation.name, column.spans
     words = column.words
     major = column.times if name in ("first", "last") else words
-    at = _tree_best(major, words, spans.first, spans.last, spans.queries, name in ("max", "last"))
+    if name in ("min", "first"):
+        words, major = ~words, ~major  # the other way round
+    at = _tree_best(major, words, spans.first, spans.last, spans.queries)
     return column.values.take(pa.array(at, mask=at < 0))
 
 
@@ -239,16 +245,22 @@ def _leaves(queries: Any) -> Any:
 def _tree_sums(values: Any, first: Any, last: Any, queries: Any) -> Any:
     size = _leaves(queries)
     high, low = np.zeros(2 * size, np.float64), np.zeros(2 * size, np.float64)
-    for e in range(values.size):
-        value = values[e]
+    e = 0
+    while e < values.size:
         a, b = first[e] + size, last[e] + size
+        value, rest = values[e], 0.0
+        e += 1
+        # Neighbours often have the same span: their sum goes into the tree.
+        while e < values.size and first[e] + size == a and last[e] + size == b:
+            value, rest = add_dd(value, rest, values[e], 0.0)
+            e += 1
         while a < b:
             if a & 1:
-                high[a], low[a] = add_dd(high[a], low[a], value, 0.0)
+                high[a], low[a] = add_dd(high[a], low[a], value, rest)
                 a += 1
             if b & 1:
                 b -= 1
-                high[b], low[b] = add_dd(high[b], low[b], value, 0.0)
+                high[b], low[b] = add_dd(high[b], low[b], value, rest)
             a >>= 1
             b >>= 1
     out = np.empty(queries, np.float64)
@@ -262,44 +274,47 @@ def _tree_sums(values: Any, first: Any, last: Any, queries: Any) -> Any:
     return out
 
 
-@njit(inline="always")
-def _better(major: Any, minor: Any, a: Any, b: Any, largest: Any) -> Any:
-    """Whether element a comes before b in the order wanted."""
-    if major[a] != major[b]:
-        return (major[a] > major[b]) == largest
-    if minor[a] != minor[b]:
-        return (minor[a] > minor[b]) == largest
-    return False
-
-
 @njit(cache=True, nogil=True)
-def _tree_best(major: Any, minor: Any, first: Any, last: Any, queries: Any, largest: Any) -> Any:
-    """For each query the element with the smallest (or largest) words; -1 for none."""
+def _tree_best(major: Any, minor: Any, first: Any, last: Any, queries: Any) -> Any:
+    """For each query the element with the largest words, by major and then minor; -1 for none.
+
+    Nodes hold the words of their best, not only its number: most elements lose by one comparison.
+    """
     size = _leaves(queries)
     best = np.full(2 * size, -1, np.int64)
-    for e in range(first.size):
+    best_major = np.full(2 * size, LOWEST, np.int64)
+    best_minor = np.full(2 * size, LOWEST, np.int64)
+    e = 0
+    while e < first.size:
         a, b = first[e] + size, last[e] + size
+        at, x, y = e, major[e], minor[e]
+        e += 1
+        # Neighbours often have the same span: only the best of them goes into the tree.
+        while e < first.size and first[e] + size == a and last[e] + size == b:
+            if major[e] > x or (major[e] == x and minor[e] > y):
+                at, x, y = e, major[e], minor[e]
+            e += 1
         while a < b:
             if a & 1:
-                if best[a] < 0 or _better(major, minor, e, best[a], largest):
-                    best[a] = e
+                if x > best_major[a] or (x == best_major[a] and y >= best_minor[a]):
+                    best[a], best_major[a], best_minor[a] = at, x, y
                 a += 1
             if b & 1:
                 b -= 1
-                if best[b] < 0 or _better(major, minor, e, best[b], largest):
-                    best[b] = e
+                if x > best_major[b] or (x == best_major[b] and y >= best_minor[b]):
+                    best[b], best_major[b], best_minor[b] = at, x, y
             a >>= 1
             b >>= 1
     out = np.empty(queries, np.int64)
     for q in range(queries):
-        node = q + size
-        found = best[node]
+        node = found = q + size
         while node > 1:
             node >>= 1
-            other = best[node]
-            if other >= 0 and (found < 0 or _better(major, minor, other, found, largest)):
-                found = other
-        out[q] = found
+            if best_major[node] > best_major[found] or (
+                best_major[node] == best_major[found] and best_minor[node] > best_minor[found]
+            ):
+                found = node
+        out[q] = best[found]
     return out
 
 

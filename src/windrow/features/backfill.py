@@ -29,7 +29,7 @@ from windrow.errors import DefinitionError, ShardNotFoundError
 from windrow.features.arrange import EVENT_TIME, MOMENT, GroupInputs, condition_mask, key_type
 from windrow.features.compute import Events, QueryTimes, feature_type, group_features
 from windrow.features.definitions import Join, JoinedGroup
-from windrow.features.lifetimes import lifetimes
+from windrow.features.lifetimes import lifetimes_in_place
 from windrow.features.queries import KEY, QUERY_TIME
 from windrow.features.results import write_file
 from windrow.features.slices import (
@@ -122,11 +122,18 @@ class Arranged:
         moments = int64_values(table, MOMENT)
         table = table.drop_columns([DIFF])
         columns = [single_chunk(c) for c in table.drop_columns([MOMENT, PREFIX]).columns]
-        found = lifetimes(columns, moments, diffs, self.snapshots)
-        order = found.rows.argsort(kind="stable")  # back into the order of keys and times
-        rows = table.take(pa.array(found.rows[order]))
-        lives = (found.born[order], found.died[order])
-        return self._events(rows, lives), table.take(pa.array(found.missing))
+        prefixes, times = int64_values(table, PREFIX), int64_values(table, EVENT_TIME)
+        # Equal rows have the same key and time, by which the table is sorted.
+        new = (prefixes[1:] != prefixes[:-1]) | (times[1:] != times[:-1])
+        near = np.concatenate([[0], np.cumsum(new)])[: times.size]
+        found = lifetimes_in_place(columns, moments, diffs, self.snapshots, near)
+        missing = table.take(pa.array(found.missing))
+        lives = (found.born, found.died)
+        if found.rows.size != table.num_rows or (np.diff(found.rows) != 1).any():
+            order = found.rows.argsort(kind="stable")  # back into the order of keys and times
+            table = table.take(pa.array(found.rows[order]))
+            lives = (found.born[order], found.died[order])
+        return self._events(table, lives), missing
 
     def rejected(self, missing: pa.Table) -> pa.Table:
         """Rows for the quarantine: deletions of what is not there. There should be none."""

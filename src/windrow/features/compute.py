@@ -8,9 +8,11 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from numba import njit
 
 from windrow.algebra.aggregation import Aggregation
 from windrow.algebra.evaluate import Column, Ranges, enumerate_lists, evaluate, list_offsets
@@ -190,10 +192,16 @@ class Asked:
         born, died = lives
         if timelines.order is not None:
             born, died = born[timelines.order], died[timelines.order]
+        # Events of a key lie side by side: each key is looked for once.
+        size = timelines.keys.size
+        new = np.flatnonzero(timelines.keys[1:] != timelines.keys[:-1]) + 1
+        starts = np.concatenate([[0], new])[:size]
+        lengths = np.diff(np.append(starts, size))
+        leaders = timelines.keys[starts]
         return Asked(
             timelines.queries[~dead],
-            np.searchsorted(keys, timelines.keys, "left"),
-            np.searchsorted(keys, timelines.keys, "right"),
+            np.repeat(np.searchsorted(keys, leaders, "left"), lengths),
+            np.repeat(np.searchsorted(keys, leaders, "right"), lengths),
             timelines.times,
             born,
             died,
@@ -203,10 +211,9 @@ class Asked:
         """For each event the queries [first, last) whose window holds it while it lives."""
         start, end = window.bounds(self.times)
         # In the window: start <= t < end. Alive: born < q <= died. All switch once as q grows.
-        born, died = self._alive
-        first = np.maximum(self._begins(window, end), born)
-        last = np.minimum(search(start, self.first, self.last, self.event_times + 1), died)
-        return first, np.maximum(first, last)
+        alive = self._alive
+        begins = self._begins(window, end)
+        return _spans(start, self.first, self.last, self.event_times, begins, *alive)
 
     @functools.cached_property
     def _alive(self) -> tuple[np.ndarray, np.ndarray]:
@@ -226,6 +233,19 @@ class Asked:
     @functools.cached_property
     def _begun(self) -> dict[int, np.ndarray]:
         return {}
+
+
+@njit(cache=True, nogil=True)
+def _spans(
+    start: Any, first: Any, last: Any, times: Any, begins: Any, born: Any, died: Any
+) -> tuple[Any, Any]:
+    """For each event the queries from `begins` and `born` on, up to `died`, while start <= t."""
+    low, high = np.empty(times.size, np.int64), np.empty(times.size, np.int64)
+    ends = search(start, first, last, times + 1)
+    for e in range(times.size):
+        low[e] = max(begins[e], born[e])
+        high[e] = max(low[e], min(ends[e], died[e]))
+    return low, high
 
 
 def lanes_of(words: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -366,7 +386,8 @@ class Elements:
         self, first: np.ndarray, last: np.ndarray, asked: Asked, timelines: Timelines
     ) -> Spanned:
         """The elements that some query counts, given the spans of all events."""
-        first, last = first[self.events], last[self.events]
+        if self.below is not None:
+            first, last = first[self.events], last[self.events]
         counted = np.flatnonzero(first < last)
         first, last = first[counted], last[counted]
         values = self.values.take(pa.array(counted))

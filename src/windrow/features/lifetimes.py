@@ -47,43 +47,75 @@ def lifetimes(
     A row taken away that is not there is left as it is: it may have come before all that is
     known. At the moments of `snapshots` the sum of all updates so far is the truth.
     """
-    if (diffs == 1).all() and (moments == ALWAYS).all():
-        count = diffs.size
-        rows = np.arange(count)
-        return Lifetimes(rows, moments, np.full(count, NEVER), np.zeros(0, np.int64))
-    hashes = hash_rows(columns)
     # Only rows of which something was taken away have to be matched; the others just live.
-    touched = _among(hashes, np.unique(hashes[diffs < 0]))
-    plain = np.repeat(np.flatnonzero(~touched), diffs[~touched])
-    some = np.flatnonzero(touched)
-    columns = [column.take(pa.array(some)) for column in columns]
-    ids = group_ids(hashes[None, some], columns)
-    order = sort_words(np.vstack([ids, moments[some]]))
-    known = np.array(sorted(snapshots), np.int64)
-    rows, born, died, missing = _match(ids, moments[some], diffs[some], order, known)
+    hashes = hash_rows(columns)
+    touched = np.isin(hashes, hashes[diffs < 0])
+    plain = np.flatnonzero(~touched)
+    plain = np.repeat(plain, diffs[plain])
+    some = _matched(columns, moments, diffs, snapshots, touched)
     return Lifetimes(
-        np.concatenate([plain, some[rows]]),
-        np.concatenate([moments[plain], born]),
-        np.concatenate([np.full(plain.size, NEVER), died]),
-        some[missing],
+        np.concatenate([plain, some.rows]),
+        np.concatenate([moments[plain], some.born]),
+        np.concatenate([np.full(plain.size, NEVER), some.died]),
+        some.missing,
     )
 
 
-def _among(hashes: np.ndarray, chosen: np.ndarray) -> np.ndarray:
-    """Which hashes are among `chosen`, which is sorted.
+def lifetimes_in_place(
+    columns: Sequence[pa.Array],
+    moments: np.ndarray,
+    diffs: np.ndarray,
+    snapshots: Sequence[int],
+    near: np.ndarray,
+) -> Lifetimes:
+    """The same for updates of which those of equal rows lie side by side, under one number.
 
-    A table over the last bits rules out nearly all others before they are looked for.
+    Every update keeps its place, if each stands for one row at most (`rows` is then all of them
+    in order); one that has no row of its own never lives.
     """
-    bits = 4 * max(chosen.size, 64).bit_length() // 3 + 3
-    mask = np.int64((1 << min(bits, 26)) - 1)
-    table = np.zeros(int(mask) + 1, np.bool_)
-    table[chosen & mask] = True
-    found: np.ndarray = table[hashes & mask]
-    at = np.flatnonzero(found)
-    if at.size:
-        place = np.minimum(np.searchsorted(chosen, hashes[at]), chosen.size - 1)
-        found[at] = chosen[place] == hashes[at]
-    return found
+    if diffs.max(initial=0) > 1:
+        return lifetimes(columns, moments, diffs, snapshots)
+    touched = _beside(near, diffs)
+    some = _matched(columns, moments, diffs, snapshots, touched)
+    own = np.zeros(diffs.size, np.bool_)
+    own[some.rows] = True
+    if np.count_nonzero(own) < some.rows.size:
+        return lifetimes(columns, moments, diffs, snapshots)
+    born, died = np.where(touched, NEVER, moments), np.where(touched, LOWEST, NEVER)
+    born[some.rows], died[some.rows] = some.born, some.died
+    return Lifetimes(np.arange(diffs.size), born, died, some.missing)
+
+
+def _matched(
+    columns: Sequence[pa.Array],
+    moments: np.ndarray,
+    diffs: np.ndarray,
+    snapshots: Sequence[int],
+    touched: np.ndarray,
+) -> Lifetimes:
+    some = np.flatnonzero(touched)
+    columns = [column.take(pa.array(some)) for column in columns]
+    ids = group_ids(hash_rows(columns)[None, :], columns)
+    order = sort_words(np.vstack([ids, moments[some]]))
+    known = np.array(sorted(snapshots), np.int64)
+    rows, born, died, missing = _match(ids, moments[some], diffs[some], order, known)
+    return Lifetimes(some[rows], born, died, some[missing])
+
+
+@njit(cache=True, nogil=True)
+def _beside(near: Any, diffs: Any) -> Any:
+    """Which updates share their number with one that takes something away."""
+    touched = np.zeros(near.size, np.bool_)
+    p = 0
+    while p < near.size:
+        start = p
+        taken = False
+        while p < near.size and near[p] == near[start]:
+            taken |= diffs[p] < 0
+            p += 1
+        if taken:
+            touched[start:p] = True
+    return touched
 
 
 @njit(cache=True, nogil=True)

@@ -29,10 +29,21 @@ def key_ids(keys: pa.Table) -> np.ndarray:
 
 @njit(cache=True, nogil=True)
 def search(values: Any, first: Any, last: Any, bounds: Any) -> Any:
-    """For each bound the first position in [first, last) with a value >= it; sorted in there."""
+    """For each bound the first position in [first, last) with a value >= it; sorted in there.
+
+    Where bounds ascend within the same positions, the search goes on from the place before.
+    """
     out = np.empty(bounds.size, np.int64)
     for q in range(bounds.size):
         low, high, bound = first[q], last[q], bounds[q]
+        if q and low == first[q - 1] and high == last[q - 1] and bound >= bounds[q - 1]:
+            low = out[q - 1]
+            probe, step = low, 1
+            while probe < high and values[probe] < bound:
+                low = probe + 1
+                probe = low + step
+                step += step
+            high = min(high, probe)
         while low < high:
             middle = (low + high) // 2
             if values[middle] < bound:

@@ -8,6 +8,7 @@ those files, tasks read them directly; everything else goes through Spark.
 from __future__ import annotations
 
 import functools
+import heapq
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ from windrow.sources.times import to_millis
 
 TASK_ROWS = 2_000_000  # a task sorts as many rows at a time, and writes them as one run
 _BATCH_ROWS = 65_536
+_MORE_ROUNDS = 4
 _FOOTER_THREADS = 16
 _NO_VALUE = "__HIVE_DEFAULT_PARTITION__"  # the folder of rows whose partition is NULL
 
@@ -213,24 +215,44 @@ class ParquetFiles:
         return None
 
     def shares(self, parallelism: int) -> tuple[tuple[Span, ...], ...]:
-        """The row groups in even shares, a multiple of `parallelism`, in the order of files."""
-        rounds = -(-self.rows // (parallelism * TASK_ROWS))
-        wanted = parallelism * max(rounds, 1)
-        limit = -(-self.rows // wanted)
-        shares: list[list[Span]] = [[]]
-        held = 0
-        for file in self.files:
-            first = 0
-            for number, rows in enumerate(file.groups):
-                if held and held + rows / 2 > limit and len(shares) < wanted:
-                    if number > first:
-                        shares[-1].append(Span(file.uri, first, number))
-                    shares.append([])
-                    first, held = number, 0
-                held += rows
-            if file.groups[first:]:
-                shares[-1].append(Span(file.uri, first, len(file.groups)))
-        return tuple(tuple(share) for share in shares if share)
+        """The row groups in even shares, a multiple of `parallelism`, in the order of files.
+
+        Row groups are not cut, so some numbers of shares come out more even than others: the one
+        is taken with which all tasks together finish first.
+        """
+        groups = [(f.uri, n, rows) for f in self.files for n, rows in enumerate(f.groups)]
+        sizes = np.array([rows for _, _, rows in groups], np.int64)
+        rounds = max(-(-self.rows // (parallelism * TASK_ROWS)), 1)
+        several = range(rounds, min(2 * rounds, rounds + _MORE_ROUNDS) + 1)
+        cuts = (_even(sizes, parallelism * n) for n in several)
+        share = min(cuts, key=lambda cut: _finish(sizes, cut, parallelism))
+        shares: list[list[Span]] = [[] for _ in range(int(share.max(initial=-1)) + 1)]
+        for (uri, number, _), at in zip(groups, share.tolist(), strict=True):
+            spans = shares[at]
+            if spans and spans[-1].uri == uri:
+                spans[-1] = Span(uri, spans[-1].first, number + 1)
+            else:
+                spans.append(Span(uri, number, number + 1))
+        return tuple(tuple(spans) for spans in shares if spans)
+
+
+def _even(sizes: np.ndarray, shares: int) -> np.ndarray:
+    """For each size the number of its share: sizes stay in order, shares are about even."""
+    total = max(int(sizes.sum()), 1)
+    middles = np.cumsum(sizes) - sizes / 2
+    return np.minimum((middles * shares / total).astype(np.int64), shares - 1)
+
+
+def _finish(sizes: np.ndarray, share: np.ndarray, workers: int) -> tuple[bool, float]:
+    """Whether a share is more than a task sorts at a time.
+
+    And when `workers` that take one share after the other are through, in rows.
+    """
+    free = [0.0] * workers
+    rows = np.bincount(share, weights=sizes)
+    for size in rows.tolist():
+        heapq.heappush(free, heapq.heappop(free) + size)
+    return bool(rows.max(initial=0) > TASK_ROWS), max(free)
 
 
 def partition_values(uri: str) -> dict[str, pa.Scalar]:
