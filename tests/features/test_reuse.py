@@ -58,10 +58,14 @@ class Site:
         group = wr.GroupBy("g", source, ["k"], aggregations or [agg.sum("x")])
         return wr.Join(name, wr.Queries(str(self.root / "queries.parquet"), time="ts"), [group])
 
-    def run(self, join: wr.Join | None = None) -> tuple[list[Any], int]:
+    def generations(self) -> list[Path]:
+        """The arrangements that are kept."""
+        return list((self.root / "state" / "arrangements").glob("*/*"))
+
+    def run(self, join: wr.Join | None = None, strategy: str = "merge") -> tuple[list[Any], int]:
         """The features of all queries, and the raw rows that were read for them."""
         join = join or self.join()
-        rows = self.project.backfill(join, strategy="merge").collect()
+        rows = self.project.backfill(join, strategy=strategy).collect()
         assert self.project.summary is not None
         column = join.groups[0].column(join.groups[0].group.features[0])
         return [row[column] for row in rows], self.project.summary.raw_rows_read
@@ -109,19 +113,48 @@ def test_other_queries_windows_and_joins_read_no_raw_events(site: Site) -> None:
     assert site.run(site.join(agg.count("k")))[1] == 3
 
 
-def test_changed_and_removed_files_are_noticed(site: Site) -> None:
-    site.day(1)
+def test_a_changed_file_is_read_again_and_nothing_else(site: Site) -> None:
+    for day in (1, 2, 3, 5, 6, 7):
+        site.day(day)
+    site.ask([9 * DAY])
     site.run()
     site.day(0, (50, 60))
-    assert "build views-" in site.plan()
-    assert "(a file has changed or gone)" in site.plan()
-    assert site.run() == ([site.total()], 5)
-    site.drop(1)
+    assert "extend views-" in site.plan()
+    assert "(1 file that has changed or gone)" in site.plan()
     assert site.run() == ([site.total()], 2)
+    site.drop(1)
+    site.day(4)
+    assert "(1 new file and 1 file that has changed or gone)" in site.plan()
+    assert site.run() == ([site.total()], 3)
     assert site.run() == ([site.total()], 0)
-    # What cannot be used again is gone.
-    (name,) = (site.root / "state" / "arrangements").iterdir()
-    assert len(list(name.iterdir())) == 1
+    site.drop(2)
+    assert site.run() == ([site.total()], 0)
+    assert len(site.generations()) == 1
+
+
+def test_an_arrangement_of_which_most_has_changed_is_built_anew(site: Site) -> None:
+    site.day(1)
+    site.run()
+    site.drop(0)
+    site.day(1, (50, 60))
+    assert "build views-" in site.plan()
+    assert "(most of its files have changed or gone)" in site.plan()
+    assert site.run() == ([site.total()], 2)
+    assert len(site.generations()) == 1  # what cannot be used again is gone
+
+
+def test_changes_that_add_up_end_in_building_anew(site: Site) -> None:
+    for day in (1, 2, 3):
+        site.day(day)
+    site.run()
+    actions = []
+    for value in range(4):
+        site.day(0, (value, value))
+        (one,) = site.project.plan(site.join(), strategy="merge").arrangements
+        actions.append(one.todo.action)
+        assert site.run()[0] == [site.total()]
+    assert actions == ["extend", "extend", "build", "extend"]
+    assert len(site.generations()) == 1
 
 
 def test_partitions_out_of_range_are_not_read(site: Site) -> None:
@@ -132,11 +165,31 @@ def test_partitions_out_of_range_are_not_read(site: Site) -> None:
     options["end_partition"] = "1970-01-04"
     assert "extend" in site.plan(site.join(**options))
     assert site.run(site.join(**options)) == ([18], 3)
-    # A smaller range is another arrangement; both stay, since their files are as they were.
+    # Of a smaller range all is there: the rest is left out.
     options["start_partition"] = "1970-01-03"
-    assert site.run(site.join(**options)) == ([12], 6)
+    assert site.run(site.join(**options)) == ([12], 0)
     options["start_partition"] = "1970-01-02"
     assert site.run(site.join(**options)) == ([18], 0)
+    options |= {"start_partition": "1970-01-01", "end_partition": "1970-01-02"}
+    assert site.run(site.join(**options)) == ([12], 3)
+    assert site.run(site.join(**options), strategy="tiles") == ([12], 0)
+    assert site.run() == ([24], 0)
+    assert len(site.generations()) == 1
+
+
+def test_files_that_spark_reads_together_are_left_out_together(site: Site) -> None:
+    for day in (1, 2, 3):
+        site.day(day)
+    ranged = {"where": "x > 0", "partition": "ds"}
+    assert site.run(site.join(**ranged)) == ([24], 12)
+    # Their rows cannot be told apart, so a part of them is another arrangement.
+    assert site.run(site.join(**ranged, end_partition="1970-01-02")) == ([12], 6)
+    assert site.run(site.join(**ranged)) == ([24], 0)
+    assert site.run(site.join(**ranged, end_partition="1970-01-02")) == ([12], 0)
+    site.day(4, (7, 7, 7, 7, 7, 7, 7, 7, 7))
+    assert site.run(site.join(**ranged)) == ([24 + 63], 9)
+    site.day(4, (9,))
+    assert site.run(site.join(**ranged))[0] == [24 + 9]
 
 
 def test_files_that_spark_reads_are_taken_in_too(site: Site) -> None:
@@ -167,7 +220,7 @@ def test_an_interrupted_arrangement_goes_on(site: Site, monkeypatch: pytest.Monk
     plan = site.project.plan(site.join(), strategy="merge")
     (one,) = plan.arrangements
     assert isinstance(one, Arranging)
-    assert (one.todo.done, len(one.todo.steps)) == (2, 4)
+    assert (one.todo.done, len(one.todo.manifest.steps)) == (2, 4)
     assert "(interrupted before)" in str(plan)
     assert site.run() == ([site.total()], 6)
     # The same while it is extended.

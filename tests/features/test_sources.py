@@ -217,6 +217,54 @@ def test_snapshots_alone_give_the_state_at_midnight(spark: Any, tmp_path: Path) 
     check(project.backfill(join).collect(), queries, lambda q: alive(updates, q), group)
 
 
+@pytest.mark.parametrize(
+    ("layout", "with_log"), [("folders", True), ("column", True), ("folders", False)]
+)
+def test_each_day_adds_its_snapshot_to_those_before(
+    spark: Any, tmp_path: Path, layout: str, with_log: bool
+) -> None:
+    updates = history(8, changes=90)
+    log, folder = tmp_path / "log", tmp_path / "snapshots"
+    options: dict[str, Any] = {}
+    if with_log:
+        options = {"mutations": str(log), "mutation_time": "mutation_ts"}
+    source = wr.EntitySource("r", "ts", snapshots=str(folder), partition="ds", **options)
+    accuracy = "temporal" if with_log else "snapshot"
+    group = wr.GroupBy("g", source, ["user"], AGGREGATIONS, accuracy=accuracy)
+    # What was before the first snapshot nobody knows.
+    queries = [q for q in asked(4) if FIRST + DAY <= q["q"] < FIRST + 4 * DAY]
+    join = wr.Join("j", queries_at(tmp_path / "q.parquet", queries), [group])
+    project = wr.Project(tmp_path / "state", spark=spark)
+    actions, read = [], []
+    for day in range(4):
+        start, end = FIRST + day * DAY, FIRST + (day + 1) * DAY
+        ds = str(stamp(start).date())
+        place = folder / f"ds={ds}" if layout == "folders" else folder
+        more = [] if layout == "folders" else [("ds", pa.string())]
+        rows = [table_row(r, ds=ds) for r in alive(updates, end)]
+        write(place / f"{ds}.parquet", rows, more)
+        # The first mutation of each day comes a day late, but for the last.
+        late = [u for u in updates if start - DAY <= u[0] < start][:1]
+        today = [u for u in updates if start <= u[0] < end]
+        mutation_log(log / f"{ds}.parquet", [*today[day < 3 :], *late])
+        plan = project.plan(join, strategy="merge")
+        actions.append(plan.arrangements[0].todo.action)
+        found = project.backfill(join, strategy="merge").collect()
+        assert project.summary is not None
+        read.append(project.summary.raw_rows_read)
+    assert actions == ["build", "extend", "extend", "extend"]
+    fresh = wr.Project(tmp_path / "fresh", spark=spark)
+    expected = fresh.backfill(join, strategy="merge").collect()
+    assert sorted(map(str, found)) == sorted(map(str, expected))
+    assert fresh.summary is not None
+    assert read[-1] < fresh.summary.raw_rows_read
+    if with_log:
+        check(found, queries, lambda q: alive(updates, q), group)
+    # A snapshot that is written anew changes all that follows.
+    write(place / f"{ds}.parquet", [], more)
+    assert project.plan(join, strategy="merge").arrangements[0].todo.action == "build"
+
+
 def test_a_change_of_a_row_that_is_not_there_is_reported_with_the_row(
     spark: Any, tmp_path: Path
 ) -> None:

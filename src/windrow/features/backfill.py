@@ -93,15 +93,22 @@ class Arranged:
 
     @staticmethod
     def make(
-        group: JoinedGroup, bound: GroupInputs, shard: Shard, asked: Moments | None = None
+        group: JoinedGroup,
+        bound: GroupInputs,
+        shard: Shard,
+        asked: Moments | None = None,
+        without: tuple[int, ...] = (),
     ) -> Arranged:
-        """All events; or, with the first and last time asked for, those that can count."""
+        """All events; or, with the first and last time asked for, those that can count.
+
+        Updates at the shard's times `without` are left out.
+        """
         read = shard.snapshot(consolidate="none")
-        scan = row_scan(read.scan)
+        scan = row_scan(read.scan, without)
         # The table is not needed in tasks, and may be a DataFrame, which does not travel.
         sources = [without_tables(source) for source in group.group.sources]
         group = replace(group, group=replace(group.group, source=sources))
-        parts = tuple(read.parts)
+        parts = tuple(part for part in read.parts if scan.may_hold(part))
         if asked is not None:
             scan, parts = within(scan, parts, counted_span(group.group, np.array(asked)))
         return Arranged(group, scan, parts, bound.inputs, bound.conditions, bound.snapshots)

@@ -66,6 +66,17 @@ class Piece:
         """The same piece, reduced to some of its files."""
         return replace(self, table=self.table.only(uris)).taking(self.columns, self.required, spark)
 
+    def recent(self, moment: int) -> tuple[str, ...]:
+        """The files that may hold updates at `moment` or after it."""
+        uris = self.table.uris or ()
+        partitions = self.source.partitions
+        days = None if partitions is None else file_days(uris, partitions.column)
+        if self.sign is None and days is not None:  # snapshots: each at the end of its day
+            first = str(date(1970, 1, 1) + timedelta(milliseconds=moment))
+            return tuple(uri for uri in uris if days[uri] >= first)
+        assert self.moment is not None
+        return self.table.within(self.moment, moment, None).uris or ()
+
     @property
     def fingerprint(self) -> list[Any]:
         columns = [(c.name, c.source, str(c.type), c.form.name, c.value) for c in self.columns]
@@ -77,8 +88,11 @@ class Piece:
         """Whether rows have to be brought together by key, to cancel before they are stored."""
         return bool(self.replaced)
 
-    def frame(self) -> DataFrame:
-        """Rows of the arrangement through Spark's reader; those without a time are left out."""
+    def frame(self, back: int | None = None) -> DataFrame:
+        """Rows of the arrangement through Spark's reader; those without a time are left out.
+
+        With `back`, only what snapshots after that moment take back of what was there.
+        """
         from pyspark.sql import functions as F  # noqa: N812
 
         types = arrow_to_spark_schema(pa.schema([(c.name, c.type) for c in self.columns]))
@@ -89,7 +103,7 @@ class Piece:
             frame = frame.where(F.col(name).isNotNull())
         if not self.replaced:
             return frame
-        return _replaced(frame, self.replaced, at_once=self.sign is not None)
+        return _replaced(frame, self.replaced, self.sign is not None, back)
 
     def never_rejects(self) -> bool:
         """Whether it is known, without reading, that every row has its times."""
@@ -108,10 +122,13 @@ class Piece:
         return frame.withColumn("reason", reason).where(F.col("reason").isNotNull())
 
 
-def _replaced(frame: DataFrame, moments: tuple[int, ...], at_once: bool) -> DataFrame:
+def _replaced(
+    frame: DataFrame, moments: tuple[int, ...], at_once: bool, back: int | None
+) -> DataFrame:
     """Each update once more, taken back at the next snapshot after it.
 
-    `at_once`: a snapshot of the same moment counts as after it, since it holds the change.
+    `at_once`: a snapshot of the same moment counts as after it, since it holds the change. With
+    `back`, only what is taken back of updates that no snapshot up to that moment takes back.
     """
     from pyspark.sql import functions as F  # noqa: N812
 
@@ -120,10 +137,12 @@ def _replaced(frame: DataFrame, moments: tuple[int, ...], at_once: bool) -> Data
     names = frame.columns
     known = F.array(*(F.lit(m).cast("long") for m in moments))
     moment = F.col("__moment")
+    if back is not None:
+        frame = frame.where(moment > back if at_once else moment >= back)
     following = F.array_min(F.filter(known, lambda m: m >= moment if at_once else m > moment))
-    back = frame.withColumn("__moment", following).where(F.col("__moment").isNotNull())
-    back = back.withColumn(DIFF, -F.col(DIFF))
-    return frame.unionByName(back.select(*names))
+    taken = frame.withColumn("__moment", following).where(F.col("__moment").isNotNull())
+    taken = taken.withColumn(DIFF, -F.col(DIFF)).select(*names)
+    return taken if back is not None else frame.unionByName(taken)
 
 
 def bind_source(
@@ -260,11 +279,12 @@ def _snapshot_days(
     what = f"{source.what}: snapshots"
     whole = bind_table(spark, source.snapshots, what, partitions=source.partitions, options=options)
     require_columns(whole.schema.names, [source.partition], f"{source.what}: partition")
+    folders = file_days(whole.uris, source.partition)
+    if folders is not None:
+        return sorted(set(folders.values()))
     day = F.col(quoted(source.partition)).cast("string")
     with known_errors():
-        found = {str(r[0]) for r in whole.frame.select(day).distinct().collect()}  # a day each
-    folders = file_days(whole.uris, source.partition) or {}
-    return sorted(found | set(folders.values()))
+        return sorted(str(r[0]) for r in whole.frame.select(day).distinct().collect())  # few
 
 
 def _shard(spark: SparkSession, source: EntitySource) -> Piece:

@@ -71,23 +71,21 @@ class Arranging:
     def pending_rows(self) -> int | None:
         """Rows of raw tables that will be read."""
         total = 0
-        for step in self.todo.pending:
-            parquet = self.inputs.pieces[step.piece].table.parquet
+        for take in self.todo.takes:
+            parquet = self.inputs.pieces[take.piece].table.parquet
             if parquet is None:
                 return None
-            total += parquet.rows if step.uris is None else parquet.only(set(step.uris)).rows
+            total += parquet.rows if take.uris is None else parquet.only(set(take.uris)).rows
         return total
 
     def readings(self) -> Iterator[tuple[str, Reading]]:
         """The tables that will be read for it."""
-        for number in sorted({step.piece for step in self.todo.pending}):
+        for number in sorted({take.piece for take in self.todo.takes}):
             piece = self.inputs.pieces[number]
-            steps = [step for step in self.todo.pending if step.piece == number]
+            takes = [take.uris for take in self.todo.takes if take.piece == number]
             table = piece.table
-            if all(step.uris is not None for step in steps) and table.parquet is not None:
-                uris = {uri for step in steps for uri in step.uris or ()}
-                kept = tuple(uri for uri in table.uris or () if uri in uris)
-                table = replace(table, uris=kept, parquet=table.parquet.only(uris))
+            if None not in takes and table.parquet is not None:
+                table = table.only(uri for uris in takes for uri in uris or ())
             yield piece.source.name, Reading(table, piece.rows, piece.reason)
 
     def __str__(self) -> str:
@@ -178,7 +176,8 @@ class BackfillPlan:
             sorted(stamps.items()),
         ]
         parts += [self.queries.span.start, self.queries.span.end, str(self.queries.schema)]
-        parts += [(one.todo.uri, sorted(one.todo.manifest.files)) for one in self.arrangements]
+        todos = [one.todo for one in self.arrangements]
+        parts += [(todo.uri, sorted(todo.manifest.files), todo.without) for todo in todos]
         parts += [self.join.left.selected, self.join.left.where]
         parts += [one.strategy for one in self.passes]
         return hashlib.sha256(json.dumps(parts, default=str).encode()).hexdigest()[:16]

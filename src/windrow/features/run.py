@@ -8,6 +8,8 @@ data goes on after the last finished slice.
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -18,7 +20,7 @@ import pyarrow as pa
 
 from windrow.errors import ShardNotFoundError, WindrowError
 from windrow.features.arrange import EVENT_ORDER
-from windrow.features.arrangements import Manifest, sweep
+from windrow.features.arrangements import Step, Take, sweep
 from windrow.features.backfill import (
     REJECTED,
     SLICE_ROWS,
@@ -49,7 +51,6 @@ from windrow.shard.report import (
     run_writers,
     together,
 )
-from windrow.shard.scan import TimeRange
 from windrow.shard.shard import Shard
 from windrow.shard.store import Store
 from windrow.sources.files import FileRows, Moments, ParquetFiles
@@ -58,6 +59,8 @@ from windrow.spark import known_errors, parallelism, quoted, spark_to_arrow_sche
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+RUNS = 64  # of about one size, that an arrangement may have before they are merged
 
 
 @dataclass(frozen=True)
@@ -169,26 +172,42 @@ class BackfillRun:
         todo.manifest.write(Store.at(uri, options))
         titles = ", ".join(source.name for source in inputs.group.sources)
         with self._stage(f"arrange {titles}", one.pending_rows):
-            for number, step in enumerate(todo.steps):
+            for number, step in enumerate(todo.manifest.steps):
                 if number >= todo.done:
-                    piece = inputs.pieces[step.piece]
-                    if step.uris is not None:
-                        piece = piece.only(step.uris, self.spark)
-                    self._quarantine(piece, f"{one.name}-{todo.manifest.digest}-{number}")
-                    self._append(shard, piece, todo.manifest, number)
+                    token = f"{todo.manifest.digest}-{number}"
+                    pieces = [self._taken(inputs.pieces[take.piece], take) for take in step.takes]
+                    for piece, take in zip(pieces, step.takes, strict=True):
+                        if take.back is None:
+                            self._quarantine(piece, f"{one.name}-{token}-{take.piece}")
+                    self._append(shard, step, pieces, token, todo.manifest.digest)
         if todo.uri is not None:
-            sweep(todo.uri, self.store)
+            self._merge_runs(shard, titles)
+            sweep(todo, inputs, self.store)
         return shard
 
-    def _append(self, shard: Shard, piece: Piece, manifest: Manifest, number: int) -> None:
-        lower, mark = manifest.base + number, manifest.digest
-        bounds = {"lower": lower, "upper": lower + 1}
-        token = f"{mark}-{number}"
-        if piece.rows is not None:
-            shard.append_tasks(self.spark, piece.rows, token=token, mark=mark, **bounds)
+    def _merge_runs(self, shard: Shard, titles: str) -> None:
+        """Merge the runs of an arrangement once there are many, as after months of new days."""
+        if shard.is_untidy(fanout=RUNS):
+            with self._stage(f"merge runs of {titles}", shard.stats().rows):
+                shard.compact(fanout=RUNS, spark=self.spark)
+                shard.vacuum()  # of what is older than any reader
+
+    def _taken(self, piece: Piece, take: Take) -> Piece:
+        return piece if take.uris is None else piece.only(take.uris, self.spark)
+
+    def _append(self, shard: Shard, step: Step, pieces: list[Piece], token: str, mark: str) -> None:
+        bounds = {"lower": step.lower, "upper": step.upper}
+        if not pieces:
+            shard.append(shard.schema.empty_table(), token=token, mark=mark, **bounds)
+        elif len(pieces) == 1 and pieces[0].rows is not None:
+            rows = replace(pieces[0].rows, times=step.times())
+            shard.append_tasks(self.spark, rows, token=token, mark=mark, **bounds)
         else:
-            tasks = 2 * parallelism(self.spark) if piece.exchanged else None
-            shard.append(piece.frame(), token=token, mark=mark, exchange=tasks, **bounds)
+            frames = [p.frame(take.back) for p, take in zip(pieces, step.takes, strict=True)]
+            frame = functools.reduce(lambda a, b: a.unionByName(b), frames)
+            exchanged = any(piece.exchanged for piece in pieces)
+            tasks = 2 * parallelism(self.spark) if exchanged else None
+            shard.append(frame, token=token, mark=mark, exchange=tasks, **bounds)
         self._add("raw_rows", shard.appended.get("rows", 0))
         self._add("peak_memory", shard.appended.get("peak_memory", 0))
 
@@ -284,11 +303,12 @@ class BackfillRun:
         last: bool,
     ) -> SliceJob:
         asked = queries.times if one.strategy == MERGE else None  # tiles are made of all events
-        arranged = [
-            Arranged.make(group, self.plan.arrangements[n].inputs, shards[n], asked)
-            for group, n in zip(one.keys.groups, one.arrangements, strict=True)
-            if one.strategy != BROADCAST
-        ]
+        arranged = []
+        for group, n in zip(one.keys.groups, one.arrangements, strict=True):
+            if one.strategy != BROADCAST:
+                known = self.plan.arrangements[n]
+                without = known.todo.without
+                arranged.append(Arranged.make(group, known.inputs, shards[n], asked, without))
         counted = None
         if last:
             counted = tuple(sorted({name for g in self.plan.join.groups for name in g.left_keys}))
@@ -318,7 +338,10 @@ class BackfillRun:
         kept = arrangement.uri.startswith(f"{self.store.uri}/arrangements/")
         place = "/".join(arrangement.uri.split("/")[-2:])
         root = self.store.uri if kept else work.uri
-        uri = f"{root}/tiles/{place}/{tile_name(tiling.aggregation)}"
+        # Tiles do not say which file a row came from: without some files, they are others.
+        without = tiling.arranged.scan.times.without
+        dead = f"-{hashlib.sha256(str(without).encode()).hexdigest()[:16]}" if without else ""
+        uri = f"{root}/tiles/{place}/{tile_name(tiling.aggregation)}{dead}"
         options = self.store.options_dict
         try:
             shard = Shard.open(uri, storage_options=options)
@@ -330,7 +353,7 @@ class BackfillRun:
         lower, upper = shard.upper, arrangement.upper
         if lower < upper:
             scan = tiling.arranged.scan
-            times = TimeRange(lower, upper - 1, 0)
+            times = replace(scan.times, start=lower, end=upper - 1)
             new = [part for part in tiling.arranged.parts if times.overlaps(part)]
             rows = sum(part.rows for part in new)
             wanted = max(parallelism(self.spark), -(-rows // SLICE_ROWS))

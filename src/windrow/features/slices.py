@@ -8,7 +8,7 @@ them, keeps those of its slice and sorts them itself.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -117,9 +117,10 @@ class FewQueries:
         return stored.select([*self.spec.schema.names, PREFIX]).take(pa.array(order))
 
 
-def row_scan(scan: Scan) -> Scan:
-    """A scan of everything, at no particular time."""
-    return Scan(scan.store, scan.spec, TimeRange(None, HIGHEST, 0), scan.columns)
+def row_scan(scan: Scan, without: tuple[int, ...] = ()) -> Scan:
+    """A scan of everything, at no particular time; but for updates at the times `without`."""
+    times = TimeRange(None, HIGHEST, 0, without)
+    return Scan(scan.store, scan.spec, times, scan.columns, timeless=True)
 
 
 def counted_span(group: GroupBy, times: np.ndarray) -> Moments:
@@ -139,9 +140,7 @@ def within(scan: Scan, parts: Sequence[Part], span: Moments) -> tuple[Scan, tupl
     if found is not None and span[0] <= found[0] and found[1] < span[1]:
         return scan, tuple(parts)
     condition = (col(EVENT_TIME) >= span[0]) & (col(EVENT_TIME) < span[1])
-    scan = Scan(
-        scan.store, scan.spec, scan.times, scan.columns, where=bind(condition, scan.spec.schema)
-    )
+    scan = replace(scan, where=bind(condition, scan.spec.schema))
     return scan, tuple(part for part in parts if scan.may_hold(part))
 
 

@@ -46,7 +46,7 @@ from windrow.features.timeline import Timelines, key_ids, search
 from windrow.rows.ordering import HIGHEST, LOWEST, exact
 from windrow.rows.types import single_chunk
 from windrow.shard.predicate import Predicate, bind, col
-from windrow.shard.scan import Scan, Slice, TimeRange
+from windrow.shard.scan import Scan, Slice
 from windrow.shard.spec import by_hash
 from windrow.updates import int64_values
 
@@ -148,7 +148,8 @@ class TileRows:
 
     @staticmethod
     def make(tiling: Tiling, lower: int, upper: int, slices: Sequence[Slice]) -> TileRows:
-        scan = replace(tiling.arranged.scan, times=TimeRange(lower, upper - 1, 0))
+        known = tiling.arranged.scan
+        scan = replace(known, times=replace(known.times, start=lower, end=upper - 1))
         return TileRows(tiling, scan, tuple(slices))
 
     @property

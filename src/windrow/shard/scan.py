@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import resource
 import time
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -41,12 +42,14 @@ START: Bound = (LOWEST, LOWEST)
 class TimeRange:
     """Which updates count, by time, and the time they are given.
 
-    Those with `start <= time <= end`, at `max(time, advance_to)`; `start` None is no bound.
+    Those with `start <= time <= end`, at `max(time, advance_to)`; `start` None is no bound. Times
+    in `without` (ascending) are left out.
     """
 
     start: int | None
     end: int
     advance_to: int
+    without: tuple[int, ...] = ()
 
     @property
     def is_single(self) -> bool:
@@ -54,10 +57,25 @@ class TimeRange:
         return self.advance_to >= self.end
 
     def overlaps(self, part: Part) -> bool:
-        return part.time[0] <= self.end and (self.start is None or part.time[1] >= self.start)
+        low, high = part.time
+        if low == high and low in self.without:
+            return False
+        return low <= self.end and (self.start is None or high >= self.start)
 
     def covers(self, part: Part) -> bool:
-        return part.time[1] <= self.end and (self.start is None or part.time[0] >= self.start)
+        low, high = part.time
+        at = bisect_left(self.without, low)
+        if at < len(self.without) and self.without[at] <= high:
+            return False
+        return high <= self.end and (self.start is None or low >= self.start)
+
+    def mask(self, times: np.ndarray) -> np.ndarray:
+        mask: np.ndarray = times <= self.end
+        if self.start is not None:
+            mask &= times >= self.start
+        if self.without:
+            mask &= ~np.isin(times, self.without)
+        return mask
 
 
 @dataclass(frozen=True)
@@ -98,7 +116,10 @@ class Counters:
 
 @dataclass(frozen=True)
 class Scan:
-    """Which updates and columns to read. Picklable; `where` is bound to the schema."""
+    """Which updates and columns to read. Picklable; `where` is bound to the schema.
+
+    With `timeless`, nobody asks for the times of updates, and chunks may come without them.
+    """
 
     store: Store
     spec: ShardSpec
@@ -108,6 +129,7 @@ class Scan:
     keys: KeySet | None = None
     limit: int | None = None
     cache: Any = None  # windrow.shard.cache.PartCache, if lookups may keep parts on local disk
+    timeless: bool = False
 
     @property
     def output_schema(self) -> pa.Schema:
@@ -137,7 +159,8 @@ class Scan:
         if merging:
             names |= dict.fromkeys(self.spec.order.columns)
             names[HASH] = None
-        return [*names, TIME, DIFF, PREFIX]
+        own = [DIFF, PREFIX] if self.timeless and not merging else [TIME, DIFF, PREFIX]
+        return [*names, *own]
 
 
 @dataclass
@@ -180,6 +203,8 @@ class RunReader:
 
     def _sorted(self, part: Part) -> Iterator[Chunk]:
         names = self._names()
+        if TIME not in names and not self.scan.times.covers(part):
+            names.append(TIME)
         with open_part(self.scan.store, part) as file:
             tables = self._stored(part, file, self._groups(file, part), names)
             if part.rows <= self.chunk_rows:
@@ -285,11 +310,7 @@ class RunReader:
         if start > (low, LOWEST) or (end is not None and end[0] <= high):
             masks.append(self._within(table, prefix))
         if not scan.times.covers(part):
-            times = int64_values(table, TIME)
-            mask = times <= scan.times.end
-            if scan.times.start is not None:
-                mask &= times >= scan.times.start
-            masks.append(mask)
+            masks.append(scan.times.mask(int64_values(table, TIME)))
         if scan.where is not None:
             kept = evaluate(scan.where, table).fill_null(False)
             masks.append(single_chunk(kept).to_numpy(zero_copy_only=False))

@@ -14,7 +14,7 @@ from windrow.rows.types import is_nested
 from windrow.shard.adopt import adopt_files
 from windrow.shard.append import BatchWriter, TaskRows, write_dataframe, write_tasks
 from windrow.shard.cache import PartCache
-from windrow.shard.compact import FANOUT, Compacted, compact
+from windrow.shard.compact import FANOUT, Compacted, choose, compact
 from windrow.shard.keys import KeySet
 from windrow.shard.log import Log
 from windrow.shard.merge import Consolidation
@@ -362,6 +362,11 @@ class Shard:
         return compact(
             self._log, everything=everything, fanout=fanout, part_bytes=part_bytes, spark=spark
         )
+
+    def is_untidy(self, *, fanout: int = FANOUT) -> bool:
+        """Whether `compact` with this fanout would find runs to merge."""
+        self._log.refresh()
+        return bool(choose(self._log.parts(), fanout, everything=False))
 
     def vacuum(self, *, retention_hours: int = WEEK_HOURS) -> list[str]:
         """Delete files that no reader can need, and return their names.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import heapq
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -24,6 +24,7 @@ from windrow.rows.types import canonical_type
 from windrow.shard.store import Store
 from windrow.sources.columns import Taken
 from windrow.sources.times import to_millis
+from windrow.updates import TIME
 
 TASK_ROWS = 2_000_000  # a task sorts as many rows at a time, and writes them as one run
 _BATCH_ROWS = 65_536
@@ -78,12 +79,16 @@ class Span:
 
 @dataclass(frozen=True)
 class FileRows:
-    """Rows of Parquet files as `columns`, in `tasks` shares of about equal size. Picklable."""
+    """Rows of Parquet files as `columns`, in `tasks` shares of about equal size. Picklable.
+
+    With `times`, rows are updates at the time of their file.
+    """
 
     shares: tuple[tuple[Span, ...], ...]
     columns: tuple[Taken, ...]
     keep: tuple[Moments, ...]
     options: tuple[tuple[str, str], ...] = ()
+    times: Mapping[str, int] | None = None
 
     @property
     def tasks(self) -> int:
@@ -106,13 +111,17 @@ class FileRows:
                         if name in folders:
                             values = pa.repeat(folders[name], batch.num_rows)
                             batch = batch.append_column(name, values)
-                    yield self._take(batch)
+                    yield self._take(batch, span.uri)
         except (pa.ArrowException, OSError) as error:
             raise unreadable(span.uri, error) from error
 
-    def _take(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+    def _take(self, batch: pa.RecordBatch, uri: str) -> pa.RecordBatch:
         arrays = [column.make(batch) for column in self.columns]
-        made = pa.RecordBatch.from_arrays(arrays, names=[c.name for c in self.columns])
+        names = [column.name for column in self.columns]
+        if self.times is not None:
+            arrays.append(pa.array(np.full(batch.num_rows, self.times[uri])))
+            names.append(TIME)
+        made = pa.RecordBatch.from_arrays(arrays, names=names)
         mask = np.logical_and.reduce([k.mask(made.column(k.column)) for k in self.keep])
         return made if mask.all() else made.filter(pa.array(mask))
 
