@@ -3,7 +3,7 @@
 Its argument is a JSON object:
 
     projects    project folders; the join `training` of each is backfilled, one after the other
-    sizes       SLICE_ROWS and STEP_ROWS, small, so that there are many slices and steps
+    sizes       SLICE_ROWS, STEP_ROWS and FEW_QUERIES, so that there are many slices and steps
     stop        where to wait: "append 1" is the second time that tasks append to a shard,
                 "compute 0" the first that they compute slices; "before commit" and "after commit"
                 are those of the result
@@ -71,12 +71,12 @@ def stop_at_commit(module: Any, stop: str, gate: str) -> None:
 
 
 def main() -> None:
-    from windrow.features import arrangements, backfill, run
+    from windrow.features import arrangements, backfill, plan, run
     from windrow.shard import append
     from windrow.workspace import Workspace
 
     request = json.loads(sys.argv[1])
-    backfill.SLICE_ROWS, arrangements.STEP_ROWS = request["sizes"]
+    backfill.SLICE_ROWS, arrangements.STEP_ROWS, plan.FEW_QUERIES = request["sizes"]
     if "stop" in request:
         stop, first, gate = request["stop"], request.get("first", 0), request["gate"]
         stop_in_tasks(append, "append", stop, first, gate)

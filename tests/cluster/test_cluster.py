@@ -22,7 +22,7 @@ from deltalake import DeltaTable
 
 from feature_oracle import feature
 from windrow.cli import main
-from windrow.features import arrangements, backfill
+from windrow.features import arrangements, backfill, plan
 from windrow.features.results import write_file
 from windrow.shard.report import Written
 from windrow.shard.store import Store
@@ -31,7 +31,8 @@ from windrow.workspace import Workspace
 pytestmark = pytest.mark.slow
 
 START, HOUR = 1_630_000_000_000, 3_600_000
-SIZES = (60, 150)  # SLICE_ROWS; STEP_ROWS, less than two files of views
+# SLICE_ROWS; STEP_ROWS, less than two files of views; FEW_QUERIES: all are sorted by a job.
+SIZES = (60, 150, 0)
 FILES, FILE_ROWS, QUERIES = 3, 100, 60
 
 DEFINITIONS = """
@@ -171,6 +172,7 @@ def noted_files(notes: dict[str, dict[str, Any]]) -> set[str]:
 def _small_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
     """The sizes that drivers have, in this process too."""
     monkeypatch.setattr(backfill, "SLICE_ROWS", SIZES[0])
+    monkeypatch.setattr(plan, "FEW_QUERIES", SIZES[2])
     monkeypatch.setattr(arrangements, "STEP_ROWS", SIZES[1])
 
 
@@ -277,14 +279,14 @@ def test_the_driver_is_killed_in_local_mode(
     place, first = interrupted[moment].place, interrupted[moment].first
     notes = place.notes()
     assert main(["plan", "--project", str(place.folder)]) == 0
-    plan = capsys.readouterr().out
+    printed = capsys.readouterr().out
     for text in MOMENTS[moment]:
-        assert text in plan
+        assert text in printed
     if moment != "append 1":
-        assert "build" not in plan
-        assert "interrupted before" not in plan
+        assert "build" not in printed
+        assert "interrupted before" not in printed
     resumed = f"  resume   after {len(notes)} slices of an interrupted run\n"
-    assert (resumed in plan) if notes else ("resume" not in plan)
+    assert (resumed in printed) if notes else ("resume" not in printed)
     summary = place.finish(spark)
     assert place.rows() == expected
     assert summary.queries == QUERIES

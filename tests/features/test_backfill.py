@@ -18,6 +18,7 @@ import windrow as wr
 from feature_oracle import feature, same
 from windrow import agg
 from windrow.errors import DefinitionError, SchemaError, StorageError
+from windrow.features import plan
 
 HOUR, DAY = 3_600_000, 86_400_000
 START = 1_630_000_000_000
@@ -116,10 +117,21 @@ def expected(
     return found
 
 
-@pytest.mark.parametrize("accuracy", ["temporal", "snapshot"])
+@pytest.mark.parametrize(
+    ("accuracy", "few"),
+    [("temporal", True), ("temporal", False), ("snapshot", False)],
+    ids=["temporal, few", "temporal, sorted", "snapshot, sorted"],
+)
 def test_backfill_equals_the_plain_loops(
-    spark: Any, data: Any, tmp_path: Path, accuracy: str
+    spark: Any,
+    data: Any,
+    tmp_path: Path,
+    accuracy: str,
+    few: bool,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    if not few:
+        monkeypatch.setattr(plan, "FEW_QUERIES", 0)
     events, queries, views, checkouts = data
     source = wr.EventSource("views", table=views, time="ts")
     users = group(source, ["user"], accuracy=accuracy)
@@ -130,7 +142,9 @@ def test_backfill_equals_the_plain_loops(
         [users.on(user="buyer"), items.prefixed("thing")],
         derive={"per_day": "by_user_n_count_7d / 7"},
     )
-    frame = wr.Project(tmp_path / "state", spark=spark).backfill(join)
+    project = wr.Project(tmp_path / "state", spark=spark)
+    assert ("few: every task sorts them" in str(project.plan(join))) == few
+    frame = project.backfill(join)
     names = [f"by_user_{f.name}" for f in users.features]
     names += [f"thing_{f.name}" for f in items.features]
     assert frame.columns == ["buyer", "item", "label", "ts", *names, "per_day"]

@@ -12,7 +12,7 @@ import pytest
 
 import windrow as wr
 from windrow import agg
-from windrow.features import arrangements
+from windrow.features import arrangements, run
 from windrow.features.plan import Arranging
 from windrow.features.run import BackfillRun
 from windrow.shard.shard import Shard
@@ -177,6 +177,56 @@ def test_partitions_out_of_range_are_not_read(site: Site) -> None:
     assert len(site.generations()) == 1
 
 
+def test_runs_are_merged_once_there_are_many(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "RUNS", 4)
+    runs = []
+    for day in range(1, 8):
+        site.day(day)
+        site.ask([9 * DAY])
+        assert site.run() == ([site.total()], 6 if day == 1 else 3)
+        (generation,) = site.generations()
+        runs.append(Shard.open(generation).stats().runs)
+    assert max(runs) <= 4
+    # Rows know their file after that, too.
+    site.day(3, (1_000, 2_000))
+    assert site.run() == ([site.total()], 2)
+    assert site.run(strategy="tiles") == ([site.total()], 0)
+
+
+def test_a_log_of_mutations_that_is_written_anew(site: Site) -> None:
+    """Deletions of a day come to nothing when its file is replaced."""
+    log = site.root / "log"
+    log.mkdir()
+
+    def write(day: int, rows: list[tuple[int, int, bool]]) -> None:
+        table = pa.table(
+            {
+                "k": pa.array([1] * len(rows), pa.int64()),
+                "x": pa.array([x for x, _, _ in rows], pa.int64()),
+                "ts": pa.array([ts for _, ts, _ in rows], STAMP),
+                "mutation_ts": pa.array([day * DAY] * len(rows), STAMP),
+                "is_before": [before for _, _, before in rows],
+            }
+        )
+        pq.write_table(table, log / f"{day}.parquet")
+
+    rows = [(x, x, False) for x in range(10)]
+    for day in range(5):
+        write(day, rows[2 * day : 2 * day + 2])
+    source = wr.EntitySource("log", "ts", mutations=str(log), mutation_time="mutation_ts")
+    join = wr.Join(
+        "m",
+        wr.Queries(str(site.root / "queries.parquet"), time="ts"),
+        [wr.GroupBy("g", source, ["k"], [agg.sum("x"), agg.max("x")])],
+    )
+    site.ask([9 * DAY])
+    assert site.run(join) == ([45], 10)
+    write(5, [(9, 9, True), (8, 8, True), (100, 7, False)])
+    assert site.run(join) == ([128], 3)
+    write(5, [(0, 0, True)])
+    assert site.run(join) == ([45], 1)
+
+
 def test_files_that_spark_reads_together_are_left_out_together(site: Site) -> None:
     for day in (1, 2, 3):
         site.day(day)
@@ -259,7 +309,7 @@ def test_files_that_change_while_an_arrangement_is_half_done(
 def test_an_interrupted_computation_goes_on_after_the_last_slice(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from windrow.features import backfill, run
+    from windrow.features import backfill
 
     monkeypatch.setattr(backfill, "SLICE_ROWS", 40)
     rows = 400

@@ -204,6 +204,40 @@ def test_entities_equal_a_replay(
     assert project.summary.quarantined == 0
 
 
+@pytest.mark.parametrize("changing", [False, True], ids=["events", "changes"])
+def test_only_what_can_count_is_read(spark: Any, tmp_path: Path, changing: bool) -> None:
+    """Files by day; queries of the last day look back a week."""
+    rng = random.Random(3)
+    updates: list[Update] = []
+    for moment in sorted(FIRST + rng.randrange(20 * DAY) for _ in range(200)):
+        stars, item = rng.randrange(4), rng.choice("ab")
+        row = {"user": rng.randrange(3), "item": item, "stars": stars, "ts": moment}
+        updates.append((moment, row, 1))
+        gone = moment + rng.randrange(1, 15 * DAY)  # often long after the row's own time
+        if changing and gone < FIRST + 20 * DAY:
+            updates.append((gone, row, -1))
+    updates.sort(key=lambda update: update[0])
+    for day in range(20):
+        start = FIRST + day * DAY
+        today = [u for u in updates if start <= u[0] < start + DAY]
+        mutation_log(tmp_path / "log" / f"{day:02}.parquet", today)
+    folder = str(tmp_path / "log")
+    source: Any = wr.EventSource("r", folder, time="ts")
+    if changing:
+        source = wr.EntitySource("r", "ts", mutations=folder, mutation_time="mutation_ts")
+    windowed = [a for a in AGGREGATIONS if next(iter(a.features())).window.length]
+    group = wr.GroupBy("g", source, ["user"], windowed)
+    queries = [{**q, "q": FIRST + 19 * DAY + q["q"] % DAY} for q in asked(9, 30)]
+    join = wr.Join("j", queries_at(tmp_path / "queries.parquet", queries), [group])
+    project = wr.Project(tmp_path / "state", spark=spark)
+    found = project.backfill(join, strategy="merge").collect()
+    check(found, queries, lambda q: alive(updates, q), group)
+    assert project.summary is not None
+    assert project.summary.raw_rows_read == len(updates)
+    assert project.summary.rows_read < len(updates) / 2 + len(queries)
+    assert project.summary.quarantined == 0  # what came long before is out of sight, not missing
+
+
 def test_snapshots_alone_give_the_state_at_midnight(spark: Any, tmp_path: Path) -> None:
     updates = history(11)
     folder = snapshots(tmp_path / "snapshots", updates, [0, 1, 2, 3, 4, 5])
