@@ -187,9 +187,16 @@ def entity(
     return source, updates
 
 
-@pytest.mark.parametrize("accuracy", ["temporal", "snapshot"])
+@pytest.mark.parametrize(
+    ("accuracy", "strategy"),
+    [("temporal", "merge"), ("temporal", "broadcast"), ("snapshot", "merge")],
+)
 def test_entities_equal_a_replay(
-    spark: Any, tmp_path: Path, entity: tuple[wr.EntitySource, list[Update]], accuracy: str
+    spark: Any,
+    tmp_path: Path,
+    entity: tuple[wr.EntitySource, list[Update]],
+    accuracy: str,
+    strategy: str,
 ) -> None:
     source, updates = entity
     queries = asked(7)
@@ -198,10 +205,39 @@ def test_entities_equal_a_replay(
     group = wr.GroupBy("g", source, ["user"], AGGREGATIONS, accuracy=accuracy)
     project = wr.Project(tmp_path / "state", spark=spark)
     join = wr.Join("j", queries_at(tmp_path / "queries.parquet", queries), [group])
-    found = project.backfill(join).collect()
+    found = project.backfill(join, strategy=strategy).collect()
     check(found, queries, lambda q: alive(updates, q), group)
     assert project.summary is not None
     assert project.summary.quarantined == 0
+    assert (tmp_path / "state" / "arrangements").exists() == (
+        strategy == "merge" and isinstance(source.mutations or source.changes, str)
+    )
+
+
+def test_few_queries_of_a_large_log_bring_only_their_keys_together(
+    spark: Any, tmp_path: Path
+) -> None:
+    updates = history(13, changes=800)
+    log = mutation_log(tmp_path / "log.parquet", updates)
+    source = wr.EntitySource("r", "ts", mutations=log, mutation_time="mutation_ts")
+    events = wr.EventSource("e", log, time="mutation_ts")
+    group = wr.GroupBy("g", source, ["user"], AGGREGATIONS)
+    beside = wr.GroupBy("h", events, ["user"], [agg.count("stars")])
+    queries = [{**q, "user": 2} for q in asked(3, 5)]
+    left = queries_at(tmp_path / "queries.parquet", queries)
+    join = wr.Join("j", left, [group, beside])
+    project = wr.Project(tmp_path / "state", spark=spark)
+    plan = str(project.plan(join))
+    assert "queries are few beside" in plan
+    assert "only rows of keys that are asked for are arranged" in plan
+    found = project.backfill(join).collect()
+    check(found, queries, lambda q: alive(updates, q), group)
+    assert project.summary is not None
+    assert project.summary.raw_rows_read == 2 * len(updates)
+    assert project.summary.rows_read < len(updates)
+    merged = project.backfill(join, strategy="merge").collect()
+    assert sorted(map(str, merged)) == sorted(map(str, found))
+    assert not list((tmp_path / "state" / "tmp").iterdir())
 
 
 @pytest.mark.parametrize("changing", [False, True], ids=["events", "changes"])

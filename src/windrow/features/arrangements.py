@@ -199,7 +199,7 @@ def find(inputs: GroupInputs, store: Store) -> Todo:
     files = files_of(inputs)
     if files is None:
         why = "a change behind a name would not be noticed, so it is built each time"
-        return Todo(None, Manifest({}, _whole(inputs)), 0, 0, why)
+        return Todo(None, Manifest({}, whole(inputs)), 0, 0, why)
     folder = Store.at(f"{store.uri}/arrangements/{inputs.name}", store.options_dict)
     generations = folder.folders()
     usable = [c for g in generations if (c := _candidate(folder, g, inputs, files)) is not None]
@@ -369,7 +369,7 @@ def _replaced(
             yield Take(number, back, last)
 
 
-def _whole(inputs: GroupInputs) -> tuple[Step, ...]:
+def whole(inputs: GroupInputs) -> tuple[Step, ...]:
     """Everything, for one backfill only."""
     snapshots = sorted(_snapshots(inputs))
     numbers = range(len(inputs.pieces))

@@ -168,12 +168,17 @@ class AskedKeys:
 
     def filter(self, table: pa.Table) -> pa.Table:
         """Only rows whose key may be among those asked for."""
+        return table.filter(pa.array(self.mask(table)))
+
+    def mask(self, table: pa.Table) -> np.ndarray:
+        """Which rows have a key that may be among those asked for."""
         columns = [single_chunk(table.column(f"k{i}")) for i in range(self.keys.num_columns)]
         hashes = hash_keys(columns)
         if not self.hashes.size:
-            return table.slice(0, 0)
+            return np.zeros(hashes.size, np.bool_)
         at = np.minimum(np.searchsorted(self.hashes, hashes), self.hashes.size - 1)
-        return table.filter(pa.array(self.hashes[at] == hashes))
+        found: np.ndarray = self.hashes[at] == hashes
+        return found
 
     def place(self, events: Events, accuracy: str, refresh: int) -> tuple[Timelines, Asked]:
         """Events beside the queries of their keys; in the order in which they came."""

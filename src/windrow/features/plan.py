@@ -114,6 +114,7 @@ class PassPlan:
     strategy: str
     reason: str
     sorts: bool
+    gathers: bool  # rows change: to broadcast is to arrange those of asked keys, for this run
 
     def __str__(self) -> str:
         features = sum(len(g.group.features) for g in self.keys.groups)
@@ -124,6 +125,8 @@ class PassPlan:
             f"{_many(features, 'feature')} in {_many(len(windows), 'window')}"
         )
         if self.strategy == BROADCAST:
+            if self.gathers:
+                return f"{text}; only rows of keys that are asked for are arranged"
             return f"{text}; events are neither sorted nor stored"
         if self.strategy == TILES:
             hops = "5 min, 1 h and 1 d"
@@ -297,7 +300,8 @@ def _pass_plan(
     arrangements = [known[n] for n in set(numbers)]
     strategy, reason = _strategy(arrangements, events, count, forced)
     sorts = not direct or count is None or count > FEW_QUERIES
-    return PassPlan(keys, numbers, events, count, strategy, reason, sorts)
+    gathers = any(one.inputs.matched for one in arrangements)
+    return PassPlan(keys, numbers, events, count, strategy, reason, sorts, gathers)
 
 
 def _strategy(
@@ -306,10 +310,10 @@ def _strategy(
     """How a pass is computed, and why."""
     changing = [one.name for one in arrangements if one.inputs.matched]
     late = [one.name for one in arrangements if one.inputs.changing]
-    if forced in (BROADCAST, TILES) and changing:
+    if forced == TILES and changing:
         raise OptionError(
-            f"strategy {forced!r} is not possible for {changing[0]}: changes of a row have to be "
-            "brought together; leave strategy out, or use 'merge'"
+            f"strategy 'tiles' is not possible for {changing[0]}: a tile does not say which of its "
+            "rows are still there; leave strategy out, or use 'merge' or 'broadcast'"
         )
     if forced == TILES and late:
         raise OptionError(
@@ -318,8 +322,6 @@ def _strategy(
         )
     if forced is not None:
         return forced, "as asked"
-    if changing:
-        return MERGE, "changes of a row have to be brought together"
     hottest = max((one.todo.hottest for one in arrangements), default=0)
     if hottest > HOT_ROWS and not late:
         return TILES, f"one key has {hottest:,} events or more, too many for a task"

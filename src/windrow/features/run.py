@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from windrow.errors import ShardNotFoundError, WindrowError
-from windrow.features.arrange import EVENT_ORDER
-from windrow.features.arrangements import Step, Take, sweep
+from windrow.features.arrange import EVENT_ORDER, GroupInputs
+from windrow.features.arrangements import Step, Take, sweep, whole
 from windrow.features.backfill import (
     REJECTED,
     SLICE_ROWS,
@@ -32,6 +32,7 @@ from windrow.features.backfill import (
     sorted_queries,
 )
 from windrow.features.broadcast import BroadcastJob, EventShape, ReduceJob
+from windrow.features.gather import AskedRows
 from windrow.features.pieces import Piece
 from windrow.features.plan import BROADCAST, MERGE, TILES, Arranging, BackfillPlan, PassPlan
 from windrow.features.queries import QUERY_TIME, sorted_columns, sorted_schema, with_keys
@@ -41,6 +42,7 @@ from windrow.features.tiled import TiledJob, plan_tiles
 from windrow.features.tiles import TILE_ORDER, Tiled, TileRows, Tiling, tile_name
 from windrow.progress import Progress
 from windrow.rows.types import canonical_schema
+from windrow.shard.append import TaskRows
 from windrow.shard.part import new_id
 from windrow.shard.plan import even_cuts, slices_between
 from windrow.shard.report import (
@@ -161,12 +163,7 @@ class BackfillRun:
         """The arrangement, with everything taken in that is not there yet."""
         todo, inputs, options = one.todo, one.inputs, self.store.options_dict
         uri = todo.uri or f"{work.uri}/{one.name}"
-        try:
-            shard = Shard.open(uri, storage_options=options)
-        except ShardNotFoundError:
-            shard = Shard.create(
-                uri, inputs.schema, key=inputs.key_names, order=EVENT_ORDER, storage_options=options
-            )
+        shard = self._shard(uri, inputs)
         if not todo.pending:
             return shard
         todo.manifest.write(Store.at(uri, options))
@@ -185,6 +182,16 @@ class BackfillRun:
             sweep(todo, inputs, self.store)
         return shard
 
+    def _shard(self, uri: str, inputs: GroupInputs) -> Shard:
+        """The shard of an arrangement, new or as it is."""
+        options = self.store.options_dict
+        try:
+            return Shard.open(uri, storage_options=options)
+        except ShardNotFoundError:
+            return Shard.create(
+                uri, inputs.schema, key=inputs.key_names, order=EVENT_ORDER, storage_options=options
+            )
+
     def _merge_runs(self, shard: Shard, titles: str) -> None:
         """Merge the runs of an arrangement once there are many, as after months of new days."""
         if shard.is_untidy(fanout=RUNS):
@@ -195,20 +202,35 @@ class BackfillRun:
     def _taken(self, piece: Piece, take: Take) -> Piece:
         return piece if take.uris is None else piece.only(take.uris, self.spark)
 
-    def _append(self, shard: Shard, step: Step, pieces: list[Piece], token: str, mark: str) -> None:
+    def _append(
+        self,
+        shard: Shard,
+        step: Step,
+        pieces: list[Piece],
+        token: str,
+        mark: str,
+        asked: AskedRows | None = None,
+    ) -> None:
+        """Append the rows of a step; or of them those that are `asked` for."""
         bounds = {"lower": step.lower, "upper": step.upper}
         if not pieces:
             shard.append(shard.schema.empty_table(), token=token, mark=mark, **bounds)
         elif len(pieces) == 1 and pieces[0].rows is not None:
-            rows = replace(pieces[0].rows, times=step.times())
+            rows: TaskRows = replace(pieces[0].rows, times=step.times())
+            rows = rows if asked is None else replace(asked, rows=rows)
             shard.append_tasks(self.spark, rows, token=token, mark=mark, **bounds)
         else:
             frames = [p.frame(take.back) for p, take in zip(pieces, step.takes, strict=True)]
             frame = functools.reduce(lambda a, b: a.unionByName(b), frames)
+            frame = frame if asked is None else asked.frame(frame)
             exchanged = any(piece.exchanged for piece in pieces)
             tasks = 2 * parallelism(self.spark) if exchanged else None
             shard.append(frame, token=token, mark=mark, exchange=tasks, **bounds)
-        self._add("raw_rows", shard.appended.get("rows", 0))
+        raw = shard.appended.get("rows", 0)
+        if asked is not None:  # of rows that Spark reads, only those that remain are counted
+            known = [piece.table.parquet for piece in pieces]
+            raw = max(raw, sum(parquet.rows for parquet in known if parquet is not None))
+        self._add("raw_rows", raw)
         self._add("peak_memory", shard.appended.get("peak_memory", 0))
 
     def _add(self, counter: str, value: int) -> None:
@@ -243,7 +265,11 @@ class BackfillRun:
             target = Store.at(f"{work.uri}/features-{number}", work.options_dict)
             if last and not join.derive:
                 target = plan.result
-            if one.strategy == BROADCAST:
+            if one.strategy == BROADCAST and one.gathers:
+                gathered = self._gather(one, job, work)
+                job = self._job(replace(one, strategy=MERGE), gathered, queries, schema, last)
+                written = self._write_job(job, target, work)
+            elif one.strategy == BROADCAST:
                 written = self._broadcast(one, job, target, work)
             elif one.strategy == TILES:
                 written = self._write_job(self._tiled(one, job, shards, work), target, work)
@@ -392,6 +418,24 @@ class BackfillRun:
 
         with self._stage("combine partials", one.queries):
             return run_numbered(self.spark, 1, target, write)
+
+    def _gather(self, one: PassPlan, job: SliceJob, work: Store) -> dict[int, Shard]:
+        """Arrange the rows of asked keys, for this run alone."""
+        shards = {}
+        with self._stage("gather rows of asked keys", one.events):
+            for number in sorted(set(one.arrangements)):
+                known = self.plan.arrangements[number]
+                inputs, steps = known.inputs, whole(known.inputs)
+                shard = self._shard(f"{work.uri}/asked-{known.name}", inputs)
+                keys = pa.schema([inputs.schema.field(name) for name in inputs.key_names])
+                for step in steps[shard.upper :]:
+                    pieces = [inputs.pieces[take.piece] for take in step.takes]
+                    for take, piece in zip(step.takes, pieces, strict=True):
+                        self._quarantine(piece, f"{known.name}-{take.piece}")
+                    token = f"asked-{step.lower}"
+                    self._append(shard, step, pieces, token, token, AskedRows(job, keys))
+                shards[number] = shard
+        return shards
 
     def _stream(self, piece: Piece, job: BroadcastJob) -> Written:
         rows = piece.rows
