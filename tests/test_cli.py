@@ -16,6 +16,7 @@ from deltalake import DeltaTable
 
 import windrow
 from windrow import cli, workspace
+from windrow.algebra.windows import Window
 from windrow.cli import main
 from windrow.commands import explain, render
 from windrow.errors import DefinitionError, OptionError
@@ -211,6 +212,18 @@ def test_settings(project: Callable[..., Path]) -> None:
     assert found.settings.spark == {"spark.sql.ansi.enabled": "false", "spark.driver.cores": "2"}
 
 
+def test_hops_of_a_project(project: Callable[..., Path]) -> None:
+    definitions = DEFINITIONS.replace(
+        'agg.count("view_id")', 'agg.count("view_id").over("30d", "2m").over("7d", hop="1d")'
+    )
+    with pytest.raises(DefinitionError, match="hop 5m, the default, is longer than its window"):
+        Workspace.load(project(definitions))
+    text = "definitions = ['features.py']\n[hops]\n1d = '1h'\n1m = '1m'\n"
+    (group,) = Workspace.load(project(definitions, settings=text)).groups.values()
+    assert [f.window.hop for f in group.features] == [3_600_000, 60_000, 86_400_000]
+    assert Window.make("30d").hop == 86_400_000  # of that project alone
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
@@ -223,6 +236,10 @@ def test_settings(project: Callable[..., Path]) -> None:
         ("definitions = ['features.py']\nspark = 3", r"\[spark\] is 3"),
         ("definitions = ['features.py']\n[spark]\na = [1]", r"\[spark\]: a is \[1\]"),
         ("definitions = ['features.py']\n[spark]\nui = 1", "there is no 'ui'.*spark.ui"),
+        ("definitions = ['features.py']\n[hops]\n1h = '1d'", r"\[hops\].*1d', which is longer"),
+        ("definitions = ['features.py']\n[hops]\n1d = '7h'", r"\[hops\].*does not divide a day"),
+        ("definitions = ['features.py']\n[hops]\nday = '7h'", r"\[hops\].*'day' is not a length"),
+        ("definitions = ['features.py']\nhops = '1h'", r"\[hops\] is '1h'"),
     ],
 )
 def test_bad_settings(project: Callable[..., Path], settings: str, message: str) -> None:

@@ -53,9 +53,10 @@ def test_sort_words(seed: int, width: int, rows: int, spread: int) -> None:
     assert np.array_equal(words[:, order], words[:, lexical(words)])
 
 
-@pytest.mark.parametrize("stretch", [1, 2, 7, 8, 9, 16, 17, 64, 1000])
+@pytest.mark.parametrize("stretch", [1, 2, 7, 8, 9, 16, 17, 64, 1000, 6000])
 def test_sort_words_within_stretches_of_one_first_word(stretch: int) -> None:
-    # Short stretches are sorted by insertion, longer ones by merging blocks of them.
+    # Short stretches are sorted by insertion, longer ones by merging blocks of them, the longest
+    # by their next word.
     random = np.random.default_rng(stretch)
     first = np.repeat([5, -3, 9], [stretch, 3 * stretch, 1])
     words = np.vstack(

@@ -1,6 +1,7 @@
 """Windrow keeps aggregates true as data changes."""
 
 from windrow import agg, errors, updates
+from windrow.algebra.windows import default_hops
 from windrow.features.definitions import GroupBy, Join, Queries
 from windrow.project import Project
 from windrow.shard import Consolidation, Shard, by_columns, by_hash, col
@@ -22,6 +23,7 @@ __all__ = [
     "by_columns",
     "by_hash",
     "col",
+    "default_hops",
     "errors",
     "updates",
 ]

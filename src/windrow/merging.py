@@ -18,6 +18,8 @@ from numba import njit
 from windrow.errors import DataError
 from windrow.rows.equality import equal_pairs
 
+_LONGEST_TIE = 4_096  # rows with one first word that are sorted by comparing them
+
 
 @njit(inline="always")
 def _less(words: Any, a: Any, b: Any) -> Any:
@@ -124,9 +126,14 @@ def _merge_sort(words: Any, rows: Any, start: Any, end: Any, scratch: Any) -> No
 
 
 @njit(cache=True, nogil=True)
-def _sort_ties(words: Any, order: Any, keys: Any) -> None:
-    """`order` sorts the first word, `keys` are those words; sort stretches of equal keys."""
+def _sort_ties(words: Any, order: Any, keys: Any, longest: Any) -> Any:
+    """`order` sorts the first word, `keys` are those words; sort stretches of equal keys.
+
+    Those longer than `longest` are left as they are, and returned: pairs of start and end.
+    """
     n = order.size
+    left = np.empty((n // (longest + 1) + 1, 2), np.int64)
+    count = 0
     scratch = np.empty(0, np.int64)
     start = 0
     while start + 1 < n:
@@ -136,13 +143,17 @@ def _sort_ties(words: Any, order: Any, keys: Any) -> None:
         end = start + 2
         while end < n and keys[end] == keys[start]:
             end += 1
-        if end - start <= 16:
+        if end - start > longest:
+            left[count, 0], left[count, 1] = start, end
+            count += 1
+        elif end - start <= 16:
             _insertion_sort(words, order, start, end)
         else:
             if scratch.size < end - start:
                 scratch = np.empty(2 * (end - start), np.int64)
             _merge_sort(words, order, start, end, scratch)
         start = end
+    return left[:count]
 
 
 @njit(cache=True, nogil=True)
@@ -158,7 +169,10 @@ def sort_words(words: np.ndarray) -> np.ndarray:
     if _is_sorted(words):
         return np.arange(words.shape[1])
     order = np.argsort(words[0])
-    _sort_ties(words, order, words[0][order])
+    # Many rows with one first word, such as those of a hot key: NumPy sorts them by the next.
+    for start, end in _sort_ties(words, order, words[0][order], _LONGEST_TIE).tolist():
+        rows = order[start:end]
+        order[start:end] = rows[sort_words(words[1:, rows])]
     return order
 
 

@@ -23,6 +23,7 @@ from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any, TypeVar
 
+from windrow.algebra.windows import default_hops
 from windrow.errors import DefinitionError, OptionError, WindrowError
 from windrow.features.definitions import GroupBy, Join, JoinedGroup
 from windrow.project import Project
@@ -31,7 +32,7 @@ from windrow.sources.tables import is_path
 from windrow.spark import local_session
 
 SETTINGS = "windrow.toml"
-_KEYS = ("root", "definitions", "storage_options", "spark")
+_KEYS = ("root", "definitions", "storage_options", "spark", "hops")
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 _TABLES = ("table", "snapshots", "mutations", "changes", "shard")  # fields that name tables
 
@@ -46,6 +47,7 @@ class Settings:
     definitions: tuple[str, ...]
     storage_options: Mapping[str, str] = field(default_factory=dict)
     spark: Mapping[str, str] = field(default_factory=dict)
+    hops: Mapping[str, str] | None = None
 
     @staticmethod
     def read(file: Path) -> Settings:
@@ -78,7 +80,13 @@ class Settings:
                     f"{file}: [spark]: there is no {name!r}; write the whole name, such as "
                     f"'spark.{name}'"
                 )
-        return Settings(root, tuple(definitions), options, spark)
+        hops = _texts(found["hops"], f"{file}: [hops]") if "hops" in found else None
+        try:
+            with default_hops(hops or {}):
+                pass
+        except DefinitionError as error:
+            raise OptionError(f"{file}: [hops]: {error}") from error
+        return Settings(root, tuple(definitions), options, spark, hops)
 
 
 @dataclass(frozen=True)
@@ -117,7 +125,9 @@ class Workspace:
         place = Workspace.find(folder)
         settings = Settings.read(place / SETTINGS)
         found = _Gathered()
-        with _importing_from(place):
+        given = settings.hops
+        hops = contextlib.nullcontext() if given is None else default_hops(given)
+        with _importing_from(place), hops:
             for name in settings.definitions:
                 found.add_module(_run_file(place, name), name)
         joins = {name: _anchored_join(join, place) for name, join in found.joins.items()}

@@ -13,6 +13,9 @@ All times are int64 milliseconds since the epoch, UTC.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from enum import Enum
 
@@ -58,11 +61,44 @@ def parse_length(text: str, what: str = "window") -> int:
     return length
 
 
+_STANDARD_HOPS = ((12 * DAY, DAY), (12 * HOUR, HOUR), (0, 5 * MINUTE))
+_hops: ContextVar[tuple[tuple[int, int], ...]] = ContextVar("hops", default=_STANDARD_HOPS)
+
+
 def default_hop(length: int) -> int:
-    """One day for windows of 12 days and more, one hour from 12 hours, else five minutes."""
-    if length >= 12 * DAY:
-        return DAY
-    return HOUR if length >= 12 * HOUR else 5 * MINUTE
+    """One day for windows of 12 days and more, one hour from 12 hours, else five minutes.
+
+    `default_hops` gives others.
+    """
+    return next(hop for least, hop in _hops.get() if length >= least)
+
+
+@contextmanager
+def default_hops(rules: Mapping[str, str]) -> Iterator[None]:
+    """Windows that are made within get these hops, unless they say `hop=` themselves.
+
+    `rules` maps the length from which on windows get a hop to that hop; shorter windows than
+    all of them get hops of five minutes.
+
+    >>> with default_hops({"1d": "1h", "1m": "1m"}):
+    ...     print(Window.make("30d"), "/", Window.make("2m"))
+    30d sawtooth, hop 3600s / 2m sawtooth, hop 60s
+    """
+    found = [(0, 5 * MINUTE)]
+    for text, hop_text in rules.items():
+        least, hop = parse_length(text, "hops: length"), parse_length(hop_text, "hops: hop")
+        if DAY % hop:
+            raise DefinitionError(f"hops: hop {hop_text!r} does not divide a day")
+        if hop > least:
+            raise DefinitionError(
+                f"hops: windows from {text!r} on get the hop {hop_text!r}, which is longer"
+            )
+        found.append((least, hop))
+    token = _hops.set(tuple(sorted(found, reverse=True)))
+    try:
+        yield
+    finally:
+        _hops.reset(token)
 
 
 def floor_to(times: np.ndarray, step: int) -> np.ndarray:

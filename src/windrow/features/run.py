@@ -40,6 +40,7 @@ from windrow.features.results import commit_result, read_result, write_file, wri
 from windrow.features.slices import FewQueries, StoredQueries, row_scan
 from windrow.features.tiled import TiledJob, plan_tiles
 from windrow.features.tiles import TILE_ORDER, Tiled, TileRows, Tiling, tile_name
+from windrow.features.work import work_folder
 from windrow.progress import Progress
 from windrow.rows.types import canonical_schema
 from windrow.shard.append import TaskRows
@@ -119,21 +120,17 @@ class BackfillRun:
 
     def run(self) -> tuple[DataFrame, BackfillSummary]:
         started = time.perf_counter()
-        name = self.plan.fingerprint or new_id()
-        work = Store.at(f"{self.store.uri}/tmp/{name}", self.store.options_dict)
         try:
-            shards = {
-                number: self._arrange(self.plan.arrangements[number], work)
-                for number in sorted(self.plan.arranged)
-            }
-            schema, written = self._features(shards, work)
-            commit_result(self.plan.result, schema, written.parts)
+            with work_folder(self.store, self.plan.fingerprint) as work:
+                shards = {
+                    number: self._arrange(self.plan.arrangements[number], work)
+                    for number in sorted(self.plan.arranged)
+                }
+                schema, written = self._features(shards, work)
+                commit_result(self.plan.result, schema, written.parts)
         except WindrowError:
-            # Nothing to go on with: data or definitions have to change first.
-            work.remove()
             self._drop_files()
             raise
-        work.remove()
         self._count(written)
         found = self.counters
         summary = BackfillSummary(
