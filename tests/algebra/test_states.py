@@ -82,7 +82,7 @@ def root(value: Fraction) -> float:
 
 
 def shape(name: str, values: list[float]) -> float | None:
-    """As `feature_oracle.moments`, with no step that overflows or rounds early."""
+    """As `feature_oracle.moments`; but for the variance, no step overflows or rounds early."""
     n = len(values)
     if n == 0 or (name.endswith("_samp") and n < 2):
         return None
@@ -92,6 +92,8 @@ def shape(name: str, values: list[float]) -> float | None:
     mean = sum(exact) / n
     m2, m3, m4 = (sum((v - mean) ** p for v in exact) for p in (2, 3, 4))
     m2, m3, m4 = Fraction(m2), Fraction(m3), Fraction(m4)
+    if math.isinf(as_float(m2 / n)):
+        return math.nan if name in ("skewness", "kurtosis") else INF
     if name in ("var_pop", "stddev_pop"):
         return as_float(m2 / n) if name == "var_pop" else root(m2 / n)
     if name in ("var_samp", "stddev_samp"):

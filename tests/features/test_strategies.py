@@ -131,8 +131,9 @@ def by_tiles(
         times = times // group.refresh * group.refresh
     keys = queries.keys.rename_columns(names).take(pa.array(asked.order))
     raw = Events(events.keys.rename_columns(names), events.times, events.inputs, {})
-    found = [[table] for table in no_partials(group, inputs)]
-    number = 0
+    place = np.full(queries.times.size, count)
+    place[asked.order] = np.arange(count)
+    results = []
     for one in group.aggregations:
         tiling = Tiling(one, arranged)
         tables_ = [tiling.schema.empty_table()]
@@ -142,13 +143,7 @@ def by_tiles(
             tables_ += list(tiling.tiles(some))
         table = pa.concat_tables(tables_).combine_chunks()
         board = Board.make(tiling, table, raw, keys)
-        for the_feature in one.features():
-            for block in np.array_split(np.arange(count), 2):
-                found[number] += board.partials(the_feature.window, times, block)
-            number += 1
-    place = np.full(queries.times.size, count)
-    place[asked.order] = np.arange(count)
-    results = combine_features(group, inputs, found, count)
+        results += [board.feature(f.window, times, block_size=3) for f in one.features()]
     return [result.take(pa.array(place)) for result in results]
 
 

@@ -157,6 +157,12 @@ class Numbers:
         if name in ("skewness", "kurtosis"):
             # Without a spread there is no shape: 0 / 0 is the only NaN that finite sums give.
             nothing = nothing | (np.isnan(result) & ~special)
+        if not name.startswith("var"):
+            # A variance that DOUBLE does not hold is infinite, and what is derived from it is as
+            # in DOUBLE's arithmetic, though wide sums would know better.
+            beyond = np.isinf(moment("var_pop", count, sums[:2]))
+            shape = name in ("skewness", "kurtosis")
+            result = np.where(beyond, np.nan if shape else np.inf, result)
         return pa.array(np.where(special, np.nan, result), pa.float64(), mask=nothing)
 
     def _whole_sums(self, sums: tuple[np.ndarray, np.ndarray], empty: np.ndarray) -> pa.Array:

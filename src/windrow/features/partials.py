@@ -52,11 +52,12 @@ def partial_features(
                 spans[inputs, feature.window] = elements[inputs].spanned(
                     first, last, asked, timelines
                 )
-            found.append(_partial(aggregation, spans[inputs, feature.window]))
+            found.append(partial(aggregation, spans[inputs, feature.window]))
     return found
 
 
-def _partial(aggregation: Aggregation, spanned: Spanned) -> pa.Table:
+def partial(aggregation: Aggregation, spanned: Spanned) -> pa.Table:
+    """The states of elements for the queries that count them."""
     column = spanned.column
     states = States.of(aggregation, column.values.type)
     there = np.flatnonzero(column.spans.counts() > 0)
@@ -78,11 +79,12 @@ def combine_features(
         aggregation = feature.aggregation
         type_ = inputs.field(aggregation.column).type
         states = States.of(aggregation, input_type(type_))
-        results.append(_combine(states, tables, queries + 1))
+        results.append(combine_partials(states, tables, queries + 1))
     return results
 
 
-def _combine(states: States, tables: Sequence[pa.Table], queries: int) -> pa.Array:
+def combine_partials(states: States, tables: Sequence[pa.Table], queries: int) -> pa.Array:
+    """The result of a feature for queries 0 to `queries` - 1."""
     table = pa.concat_tables(tables).combine_chunks()
     query = table.column(QUERY).to_numpy()
     partial = single_chunk(table.column(STATE))

@@ -33,6 +33,7 @@ from windrow.algebra.windows import DAY, HOUR, MINUTE, Window, floor_to
 from windrow.features.arrange import EVENT_TIME
 from windrow.features.backfill import Arranged
 from windrow.features.compute import (
+    Asked,
     Elements,
     Events,
     QueryTimes,
@@ -40,7 +41,7 @@ from windrow.features.compute import (
     input_type,
     lanes_of,
 )
-from windrow.features.partials import QUERY, STATE, combine_features, no_partials
+from windrow.features.partials import QUERY, STATE, combine_partials, partial
 from windrow.features.slices import read_sorted
 from windrow.features.timeline import Timelines, key_ids, search
 from windrow.rows.ordering import HIGHEST, LOWEST, exact
@@ -53,7 +54,7 @@ from windrow.updates import int64_values
 HOPS = (5 * MINUTE, HOUR, DAY)
 HOP, TILE_STATE = "__hop", "__state"
 TILE_ORDER = by_hash(EVENT_TIME)
-QUERY_BLOCK = 4_096  # queries that are given their tiles at a time
+QUERY_BLOCK = 65_536  # queries that are given their tiles at a time
 
 
 def tile_name(aggregation: Aggregation) -> str:
@@ -186,22 +187,16 @@ class Tiled:
         asked = times[place]
         raw = self._raw(asked, events)
         rows = raw.times.size
-        inputs = raw.inputs.schema
-        found: list[list[pa.Table]] = [[table] for table in no_partials(group, inputs)]
-        number = 0
+        where = np.full(times.size, place.size)
+        where[place] = np.arange(place.size)
+        results: list[pa.Array] = []
         for tiling, scan, slice_ in zip(self.tilings, self.scans, tiles, strict=True):
             table = read_sorted(scan, slice_)
             rows += table.num_rows
             board = Board.make(tiling, table, raw, keys)
             for feature in tiling.aggregation.features():
-                for first in range(0, place.size, QUERY_BLOCK):
-                    block = np.arange(first, min(first + QUERY_BLOCK, place.size))
-                    found[number] += board.partials(feature.window, asked, block)
-                number += 1
-        where = np.full(times.size, place.size)
-        where[place] = np.arange(place.size)
-        results = combine_features(group, inputs, found, place.size)
-        return [result.take(pa.array(where)) for result in results], rows
+                results.append(board.feature(feature.window, asked).take(pa.array(where)))
+        return results, rows
 
     def _raw(self, asked: np.ndarray, slice_: Slice) -> Events:
         """The raw events at the ends of windows, which tiles do not cover."""
@@ -238,10 +233,10 @@ def _inner(start: np.ndarray, end: np.ndarray, hop: int) -> tuple[np.ndarray, np
 
 @dataclass(frozen=True)
 class Board:
-    """The tiles and raw elements of one aggregation, sorted, with keys numbered as queries'.
+    """The tiles and raw elements of one aggregation, with keys numbered as queries'.
 
-    Tiles of key g and hop h lie in [tile_first[g, h], tile_last[g, h]) by start; elements of key
-    g in [first[g], last[g]) by time.
+    Tiles of key g and hop h lie in [tile_first[g, h], tile_last[g, h]) by start. `events` are the
+    raw ones, in any order.
     """
 
     tiling: Tiling
@@ -251,9 +246,7 @@ class Board:
     tile_first: np.ndarray
     tile_last: np.ndarray
     elements: Elements
-    times: np.ndarray
-    first: np.ndarray
-    last: np.ndarray
+    events: Timelines
     query_keys: np.ndarray
 
     @staticmethod
@@ -273,17 +266,7 @@ class Board:
         lane = tile_keys * len(HOPS) + hop
         order = np.lexsort([starts, lane])
         lanes = np.arange(count * len(HOPS))
-        elements = Elements.make(tiling.aggregation, raw, _unasked(event_keys, raw.times))
-        times = raw.times[elements.events]
-        by_key = np.lexsort([times, elements.keys])
-        chosen = pa.array(by_key)
-        sorted_elements = replace(
-            elements,
-            values=elements.values.take(chosen),
-            events=elements.events[by_key],
-            keys=elements.keys[by_key],
-            buckets=[level.take(chosen) for level in elements.buckets],
-        )
+        events = _unasked(event_keys, raw.times)
         bytes_ = single_chunk(table.column(TILE_STATE)).take(pa.array(order))
         levels = [n for n in table.column_names if n.startswith("b") and n != TILE_STATE]
         return Board(
@@ -293,74 +276,102 @@ class Board:
             starts[order],
             np.searchsorted(lane[order], lanes, "left").reshape(count, len(HOPS)),
             np.searchsorted(lane[order], lanes, "right").reshape(count, len(HOPS)),
-            sorted_elements,
-            times[by_key],
-            np.searchsorted(sorted_elements.keys, np.arange(count), "left"),
-            np.searchsorted(sorted_elements.keys, np.arange(count), "right"),
+            Elements.make(tiling.aggregation, raw, events),
+            events,
             query_keys,
         )
 
-    def partials(self, window: Window, asked: np.ndarray, block: np.ndarray) -> list[pa.Table]:
-        """Partials of a feature for some queries: of the tiles, and of the raw events."""
-        start, end = window.bounds(asked[block])
-        key = self.query_keys[block]
-        tiles, raw = [], []
-        low, high = start, end
-        for level, hop in enumerate(HOPS):
-            inner_low, inner_high = _inner(low, high, hop)
-            none = inner_low > inner_high
-            ends = (
-                (low, np.where(none, high, inner_low)),
-                (np.where(none, high, inner_high), high),
-            )
-            for a, b in ends:
-                if level == 0:
-                    raw.append(self._range(self.times, self.first[key], self.last[key], a, b))
-                else:
-                    tiles.append(self._tiles(key, level - 1, a, b))
-            low, high = np.where(none, high, inner_low), np.where(none, high, inner_high)
-        tiles.append(self._tiles(key, len(HOPS) - 1, low, high))
-        query, at = _pairs(tiles, block)
-        found = self.states.take(pa.array(at))
-        levels = [level.take(pa.array(at)) for level in self.levels]
-        names = [QUERY, *(f"b{i}" for i in range(len(levels))), STATE]
+    def feature(self, window: Window, asked: np.ndarray, block_size: int = QUERY_BLOCK) -> pa.Array:
+        """The result for each query, at the times `asked`; and last for one without events."""
+        order = np.lexsort([asked, self.query_keys])
+        found = []
+        for first in range(0, max(order.size, 1), block_size):
+            block = order[first : first + block_size]
+            tables = self._partials(window, self.query_keys[block], asked[block])
+            found.append(combine_partials(self.tiling.states, tables, block.size + 1))
+        back = np.empty(order.size + 1, np.int64)
+        back[order] = np.arange(order.size)
+        back[-1] = order.size
+        parts = [one.slice(0, len(one) - 1) for one in found]
+        parts.append(found[-1].slice(len(found[-1]) - 1))
+        return pa.concat_arrays(parts).take(pa.array(back))
+
+    def _partials(self, window: Window, keys: np.ndarray, times: np.ndarray) -> list[pa.Table]:
+        """Partials for queries, sorted by key and time: of tiles, and of raw events at the ends."""
+        start, end = window.bounds(times)
+        low, high = _inner(start, end, HOPS[0])
+        none = low > high
+        low, high = np.where(none, end, low), np.where(none, end, high)
         return [
-            pa.table([pa.array(query), *levels, found], names=names),
-            self._lifted(*_pairs(raw, block), names),
+            self._tile_partial(keys, low, high),
+            self._raw_partial(keys, times, start, low),
+            self._raw_partial(keys, times, high, end),
         ]
 
-    def _range(
-        self, values: np.ndarray, first: np.ndarray, last: np.ndarray, a: np.ndarray, b: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
-        low = search(values, first, last, a)
-        return low, np.maximum(search(values, first, last, b), low)
+    def _raw_partial(
+        self, keys: np.ndarray, times: np.ndarray, low: np.ndarray, high: np.ndarray
+    ) -> pa.Table:
+        """Of raw events with times in [low, high). Both ascend with the queries of a key.
+
+        So an event counts for a span of queries: from the first whose range ends after it, to the
+        first whose range starts after it.
+        """
+        events = self.events
+        first = np.searchsorted(keys, events.keys, "left")
+        last = np.searchsorted(keys, events.keys, "right")
+        never = np.zeros(0, np.int64)  # events of a log do not die
+        asked = Asked(times, first, last, events.times, never, never)
+        begins = search(high, first, last, events.times + 1)
+        ends = search(low, first, last, events.times + 1)
+        spanned = self.elements.spanned(begins, np.maximum(begins, ends), asked, events)
+        return partial(self.tiling.aggregation, spanned)
+
+    def _tile_partial(self, keys: np.ndarray, low: np.ndarray, high: np.ndarray) -> pa.Table:
+        """Of the whole hops in [low, high), the longest that fit. Neighbours often ask alike."""
+        words = np.vstack([keys, low, high])
+        new = np.ones(keys.size, np.bool_)
+        new[1:] = (words[:, 1:] != words[:, :-1]).any(axis=0)
+        group = np.cumsum(new) - 1
+        key, low, high = keys[new], low[new], high[new]
+        ranges = []
+        for level, hop in enumerate(HOPS[1:]):
+            inner_low, inner_high = _inner(low, high, hop)
+            none = inner_low > inner_high
+            inner_low, inner_high = (
+                np.where(none, high, inner_low),
+                np.where(none, high, inner_high),
+            )
+            ranges.append(self._tiles(key, level, low, inner_low))
+            ranges.append(self._tiles(key, level, inner_high, high))
+            low, high = inner_low, inner_high
+        ranges.append(self._tiles(key, len(HOPS) - 1, low, high))
+        owner, at = _pairs(ranges)
+        levels = [level.take(pa.array(at)) for level in self.levels]
+        lanes, leader = lanes_of(np.vstack([owner, *(exact(level) for level in levels)]))
+        found = self.tiling.states.combine(self.states.take(pa.array(at)), lanes, leader.size)
+        # Each query gets what was found for its group: lanes of a group lie side by side.
+        counts = np.bincount(owner[leader], minlength=key.size)
+        begin = np.cumsum(counts) - counts
+        query, within = enumerate_lists(counts[group])
+        lane = begin[group[query]] + within
+        chosen = pa.array(leader[lane])
+        names = [QUERY, *(f"b{i}" for i in range(len(levels))), STATE]
+        columns = [level.take(chosen) for level in levels]
+        return pa.table([pa.array(query), *columns, found.take(pa.array(lane))], names=names)
 
     def _tiles(
         self, key: np.ndarray, level: int, a: np.ndarray, b: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
         first, last = self.tile_first[key, level], self.tile_last[key, level]
-        return self._range(self.starts, first, last, a, b)
-
-    def _lifted(self, query: np.ndarray, at: np.ndarray, names: list[str]) -> pa.Table:
-        """A partial of raw elements, given as pairs."""
-        levels = [level.take(pa.array(at)) for level in self.elements.buckets]
-        lanes, leader = lanes_of(np.vstack([query, *(exact(level) for level in levels)]))
-        values = self.elements.values.take(pa.array(at))
-        found = self.tiling.states.lift(values, self.times[at], lanes, leader.size)
-        chosen = pa.array(leader)
-        return pa.table(
-            [pa.array(query[leader]), *(level.take(chosen) for level in levels), found],
-            names=names,
-        )
+        low = search(self.starts, first, last, a)
+        return low, np.maximum(search(self.starts, first, last, b), low)
 
 
-def _pairs(
-    ranges: Sequence[tuple[np.ndarray, np.ndarray]], block: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Pairs of a query and a position, of several ranges of positions for each query."""
-    queries, places = [], []
+def _pairs(ranges: Sequence[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
+    """Pairs of an owner and a position, of several ranges of positions for each owner."""
+    owners, places = [], []
     for low, high in ranges:
         owner, within = enumerate_lists(high - low)
-        queries.append(block[owner])
+        owners.append(owner)
         places.append(low[owner] + within)
-    return np.concatenate(queries), np.concatenate(places)
+    return np.concatenate(owners), np.concatenate(places)
