@@ -28,11 +28,11 @@ from feature_cases import (
 from feature_oracle import feature, same
 from windrow import agg
 from windrow.errors import DataError, OptionError
-from windrow.features import tiled
+from windrow.features import plan, run, tiled
 from windrow.features.broadcast import AskedKeys
 from windrow.features.compute import Events, QueryTimes, feature_type
 from windrow.features.partials import combine_features, no_partials, partial_features
-from windrow.features.tiles import Board, Tiling
+from windrow.features.tiles import Tiling, boards
 
 DAY = 86_400_000
 
@@ -133,17 +133,19 @@ def by_tiles(
     raw = Events(events.keys.rename_columns(names), events.times, events.inputs, {})
     place = np.full(queries.times.size, count)
     place[asked.order] = np.arange(count)
-    results = []
-    for one in group.aggregations:
-        tiling = Tiling(one, arranged)
+    tilings, made = [Tiling(one, arranged) for one in group.aggregations], []
+    for tiling in tilings:
         tables_ = [tiling.schema.empty_table()]
         for share in range(max(shares, default=0) + 1):
             at = pa.array(np.flatnonzero(np.array(shares, np.int64) == share))
             some = Events(raw.keys.take(at), raw.times[at], raw.inputs.take(at), {})
             tables_ += list(tiling.tiles(some))
-        table = pa.concat_tables(tables_).combine_chunks()
-        board = Board.make(tiling, table, raw, keys)
-        results += [board.feature(f.window, times, block_size=3) for f in one.features()]
+        made.append(pa.concat_tables(tables_).combine_chunks())
+    results = [
+        board.feature(f.window)
+        for board in boards(tilings, made, raw, keys, times, block_size=3)
+        for f in board.tiling.aggregation.features()
+    ]
     return [result.take(pa.array(place)) for result in results]
 
 
@@ -253,6 +255,42 @@ def test_a_hot_key_is_split_by_time(
     assert project.summary.raw_rows_read == 400
     assert before < {p for one in tiles.iterdir() for p in one.glob("*.parquet")}
     assert found == rows_of(project.backfill(join, strategy="merge")) != whole
+
+
+def test_a_hot_key_is_found_and_only_it_has_tiles(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run, "SLICE_ROWS", 10_000)
+    monkeypatch.setattr(tiled, "SLICE_ROWS", 10_000)
+    monkeypatch.setattr(plan, "HOT_ROWS", 20_000)
+    rng = np.random.default_rng(4)
+    rows = 90_000
+    keys = np.where(rng.random(rows) < 0.9, 7, rng.integers(0, 50, rows))
+    times = pa.array(rng.integers(0, 10 * DAY, rows), pa.timestamp("ms", "UTC"))
+    events = pa.table({"k": keys, "x": rng.integers(-50, 50, rows), "ts": times})
+    pq.write_table(events, tmp_path / "events.parquet")  # one task, one run
+    asked = pa.table({"id": range(600), "k": keys[:600], "ts": times.slice(rows - 600)})
+    pq.write_table(asked, tmp_path / "queries.parquet")
+    source = wr.EventSource("s", str(tmp_path / "events.parquet"), time="ts")
+    aggregations = [
+        agg.sum("x").over("6h", "3d", kind="sliding"),
+        agg.max("x").over("1d"),
+        agg.last_k("x", 2).over("2h"),
+        agg.unique_count("x"),
+    ]
+    group = wr.GroupBy("g", source, ["k"], aggregations)
+    join = wr.Join("j", wr.Queries(str(tmp_path / "queries.parquet"), time="ts"), [group])
+    project = wr.Project(tmp_path / "state", spark=spark)
+    merged = rows_of(project.backfill(join, strategy="merge"))
+    assert "tiles by k (one key has " in str(project.plan(join))
+    assert rows_of(project.backfill(join)) == merged
+    (one, *_) = (tmp_path / "state" / "tiles").glob("*/*/*")
+    assert set(wr.Shard.open(one).snapshot().to_table().column("k0").to_pylist()) == {7}
+    # It grows, and a file of it changes: other tiles, the same features.
+    pq.write_table(events.slice(0, 40_000), tmp_path / "events.parquet")
+    assert rows_of(project.backfill(join, strategy="tiles")) == rows_of(
+        project.backfill(join, strategy="merge")
+    )
 
 
 def test_the_choice_is_explained(spark: Any, tmp_path: Path, shop: tuple[str, str]) -> None:

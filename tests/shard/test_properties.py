@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -21,6 +22,7 @@ from windrow import Consolidation, Shard, by_columns, by_hash
 from windrow.errors import TimeRangeError
 from windrow.rows import hashing
 from windrow.shard import merge, part, plan, scan
+from windrow.shard.part import ROW_GROUP_ROWS, PartName
 from windrow.shard.spec import Order
 
 
@@ -209,3 +211,23 @@ def test_an_empty_shard_has_nothing_to_read(tmp_path: Path) -> None:
     assert shard.upper == 7
     assert shard.snapshot().to_table().num_rows == 0
     assert count_updates(shard.changes(0).to_table(), with_time=True) == Counter()
+
+
+@pytest.mark.parametrize("hot", [None, (5, 32_768), (-(2**63), 65_536), (2**63 - 1, 1)])
+def test_names_of_parts(hot: tuple[int, int] | None) -> None:
+    name = PartName(0, 10, "4f1c", 3, "9ab2", "c", 17, hot)
+    assert PartName.parse(str(name)) == name
+
+
+def test_a_prefix_that_fills_row_groups_is_known(tmp_path: Path) -> None:
+    schema = pa.schema([("k", pa.int64()), ("x", pa.int64())])
+    shard = Shard.create(tmp_path / "hot", schema, key=["k"])
+    rows = 3 * ROW_GROUP_ROWS
+    keys = np.where(np.arange(rows) % 8 == 0, np.arange(rows), 7)
+    shard.append(pa.table({"k": keys, "x": np.arange(rows)}), lower=0, upper=1)
+    (count,) = shard.hot_prefixes().values()
+    assert rows * 7 // 8 - 2 * ROW_GROUP_ROWS <= count <= rows * 7 // 8
+    shard.append(pa.table({"k": keys, "x": np.arange(rows)}), lower=1, upper=2)
+    shard.compact(everything=True)
+    (more,) = shard.hot_prefixes().values()
+    assert more > count

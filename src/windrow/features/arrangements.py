@@ -164,7 +164,7 @@ class Todo:
     done: int
     rows: int
     reason: str
-    hottest: int = 0  # rows of the largest key, as far as parts that hold nothing else tell
+    hottest: int = 0  # rows of the largest key, as far as they fill row groups
     without: tuple[int, ...] = ()
 
     @property
@@ -235,7 +235,9 @@ def _candidate(
     todo = asked.unchanged(current, stats.upper) or asked.extended(current, stats.upper)
     if todo is None:
         return None
-    return replace(todo, uri=store.uri, rows=stats.rows, hottest=shard.hottest_prefix())
+    return replace(
+        todo, uri=store.uri, rows=stats.rows, hottest=max(shard.hot_prefixes().values(), default=0)
+    )
 
 
 @dataclass(frozen=True)

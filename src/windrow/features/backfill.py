@@ -18,7 +18,7 @@ import contextlib
 import datetime as dt
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -43,6 +43,7 @@ from windrow.features.slices import (
     row_scan,
     within,
 )
+from windrow.rows.ordering import HIGHEST, LOWEST
 from windrow.rows.types import single_chunk
 from windrow.shard.part import Part, WrittenPart
 from windrow.shard.plan import even_cuts, slices_between
@@ -342,14 +343,18 @@ def plan_pass(
     carried: Sequence[str],
     counted: tuple[str, ...] | None,
     tasks: int,
+    apart: Iterable[int] = (),
 ) -> SliceJob:
-    """Cut both sides of a pass at the same prefixes, evenly by rows."""
+    """Cut both sides of a pass at the same prefixes, evenly by rows; each of `apart` by itself."""
     parts = [*(part for one in arranged for part in one.parts), *queries.parts]
     rows = sum(part.rows for part in parts)
     wanted = max(min(2 * tasks, rows // 50_000), -(-rows // SLICE_ROWS), 1)
     if wanted > tasks:
         wanted = -(-wanted // tasks) * tasks  # no last round in which most tasks wait
     cuts = even_cuts(parts, wanted, None)
+    for prefix in apart:
+        cuts += [(prefix, LOWEST), *([(prefix + 1, LOWEST)] if prefix < HIGHEST else [])]
+    cuts = sorted(set(cuts))
     output = [queries.spec.schema.field(name) for name in carried]
     for one in arranged:
         output += feature_fields(one.group, one.scan.spec.schema, one.inputs)

@@ -38,7 +38,7 @@ from windrow.features.plan import BROADCAST, MERGE, TILES, Arranging, BackfillPl
 from windrow.features.queries import QUERY_TIME, sorted_columns, sorted_schema, with_keys
 from windrow.features.results import commit_result, read_result, write_file, write_frame
 from windrow.features.slices import FewQueries, StoredQueries, row_scan
-from windrow.features.tiled import TiledJob, plan_tiles
+from windrow.features.tiled import TiledJob, hot_slices, plan_tiles
 from windrow.features.tiles import TILE_ORDER, Tiled, TileRows, Tiling, tile_name
 from windrow.features.work import work_folder
 from windrow.progress import Progress
@@ -335,36 +335,48 @@ class BackfillRun:
         counted = None
         if last:
             counted = tuple(sorted({name for g in self.plan.join.groups for name in g.left_keys}))
-        job = plan_pass(arranged, queries, schema.names, counted, parallelism(self.spark))
+        apart = self._hot(one, shards) if one.strategy == TILES else ()
+        job = plan_pass(arranged, queries, schema.names, counted, parallelism(self.spark), apart)
         if one.strategy == BROADCAST:
             fields = [f for shape in self._shapes(one) for f in shape.fields()]
             job = replace(job, output=pa.schema([*job.output, *fields]))
         return job
+
+    def _hot(self, one: PassPlan, shards: dict[int, Shard]) -> dict[int, int]:
+        """Prefixes with more events than a slice has rows, and how many."""
+        found: dict[int, int] = {}
+        for number in one.arrangements:
+            for prefix, rows in shards[number].hot_prefixes().items():
+                if rows > SLICE_ROWS:
+                    found[prefix] = max(rows, found.get(prefix, 0))
+        return found
 
     def _tiled(
         self, one: PassPlan, job: SliceJob, shards: dict[int, Shard], work: Store
     ) -> TiledJob:
         """The pass by tiles; tiles that are not there yet are made."""
         tiled, parts = [], []
-        with self._stage("make tiles", job.rows):
+        hot = self._hot(one, shards)
+        with self._stage("make tiles", sum(hot.values()) or job.rows):
             for arranged, number in zip(job.arranged, one.arrangements, strict=True):
                 tilings = [Tiling(a, arranged) for a in arranged.group.group.aggregations]
-                made = [self._tiles(tiling, shards[number], work) for tiling in tilings]
+                made = [self._tiles(tiling, shards[number], work, hot) for tiling in tilings]
                 reads = [shard.snapshot(consolidate="none") for shard in made]
                 scans = tuple(row_scan(read.scan) for read in reads)
                 tiled.append(Tiled(arranged, tuple(tilings), scans))
                 parts.append([read.parts for read in reads])
-        return plan_tiles(job, tiled, parts)
+        return plan_tiles(job, tiled, parts, hot)
 
-    def _tiles(self, tiling: Tiling, arrangement: Shard, work: Store) -> Shard:
+    def _tiles(self, tiling: Tiling, arrangement: Shard, work: Store, hot: dict[int, int]) -> Shard:
         """The tiles of an aggregation, with every batch of its arrangement taken in."""
         kept = arrangement.uri.startswith(f"{self.store.uri}/arrangements/")
         place = "/".join(arrangement.uri.split("/")[-2:])
         root = self.store.uri if kept else work.uri
-        # Tiles do not say which file a row came from: without some files, they are others.
-        without = tiling.arranged.scan.times.without
-        dead = f"-{hashlib.sha256(str(without).encode()).hexdigest()[:16]}" if without else ""
-        uri = f"{root}/tiles/{place}/{tile_name(tiling.aggregation)}{dead}"
+        # Tiles do not say which file a row came from: without some files, or of other keys, they
+        # are others.
+        chosen = (tiling.arranged.scan.times.without, sorted(hot))
+        name = hashlib.sha256(str(chosen).encode()).hexdigest()[:16]
+        uri = f"{root}/tiles/{place}/{tile_name(tiling.aggregation)}-{name}"
         options = self.store.options_dict
         try:
             shard = Shard.open(uri, storage_options=options)
@@ -381,6 +393,8 @@ class BackfillRun:
             rows = sum(part.rows for part in new)
             wanted = max(parallelism(self.spark), -(-rows // SLICE_ROWS))
             slices = slices_between(new, even_cuts(new, wanted, scan.spec))
+            if hot:
+                slices = hot_slices(new, hot, parallelism(self.spark))
             made = TileRows.make(tiling, lower, upper, slices)
             shard.append_tasks(self.spark, made, lower=lower, upper=upper, token=f"tiles-{upper}")
         return shard

@@ -1,8 +1,9 @@
 """The tiles strategy: tails of windows from tiles, heads from raw events.
 
-Tasks are cut by key as in a merge. A key with more events than a task may hold is cut once more,
-by the time of the queries: each task reads the key's tiles, which are few, and the raw events at
-the ends of its own windows, which statistics find.
+Tasks are cut by key as in a merge. Keys with more events than a slice has rows are by themselves,
+and only they have tiles (or, if there is none, all keys). They are cut once more, by the time of
+the queries: each task reads the key's tiles, which are few, and the raw events at the ends of its
+own windows, which statistics find. All other keys are merged.
 """
 
 from __future__ import annotations
@@ -11,12 +12,13 @@ import hashlib
 import itertools
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
+from windrow.features.arrange import EVENT_TIME
 from windrow.features.backfill import (
     SLICE_ROWS,
     SliceJob,
@@ -26,12 +28,12 @@ from windrow.features.backfill import (
 )
 from windrow.features.queries import QUERY_TIME
 from windrow.features.tiles import Tiled
-from windrow.rows.ordering import HIGHEST
+from windrow.rows.ordering import HIGHEST, LOWEST
 from windrow.rows.types import single_chunk
 from windrow.shard.part import Part
 from windrow.shard.plan import slices_between
 from windrow.shard.report import Written
-from windrow.shard.scan import Slice
+from windrow.shard.scan import Bound, Slice
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,7 @@ class TiledJob:
     tiled: tuple[Tiled, ...]
     tile_slices: tuple[tuple[tuple[Slice, ...], ...], ...]  # per group, aggregation: slices
     pieces: tuple[TimePiece, ...]
+    merged: frozenset[int] = frozenset()  # slices without tiles
 
     @property
     def slices(self) -> int:
@@ -81,6 +84,8 @@ class TiledJob:
 
     def compute(self, number: int) -> SliceResult:
         piece = self.pieces[number]
+        if piece.slice in self.merged:
+            return self.base.compute(piece.slice)
         table = self.base.queries.read(piece.slice)
         mask = piece.mask(single_chunk(table.column(QUERY_TIME)))
         if not mask.all():
@@ -101,17 +106,49 @@ class TiledJob:
 
 
 def plan_tiles(
-    base: SliceJob, tiled: Sequence[Tiled], tile_parts: Sequence[Sequence[Sequence[Part]]]
+    base: SliceJob,
+    tiled: Sequence[Tiled],
+    tile_parts: Sequence[Sequence[Sequence[Part]]],
+    hot: Mapping[int, int],
 ) -> TiledJob:
-    """Cut a pass by tiles: as `base` is cut, and large keys by the time of their queries."""
+    """Cut a pass by tiles: as `base` is cut, and large keys by the time of their queries.
+
+    `hot` are the prefixes that have tiles, with their events; if there are none, all have.
+    """
     cuts = base.queries.cuts
     slices = tuple(
         tuple(tuple(slices_between(parts, cuts)) for parts in several) for several in tile_parts
     )
     pieces: list[TimePiece] = []
+    merged = set()
     for number in range(base.slices):
-        pieces += split(number, base, pieces_of(number, base))
-    return TiledJob(base, tuple(tiled), slices, tuple(pieces))
+        prefix = cuts[number - 1][0] if number else LOWEST
+        if not hot:
+            pieces += split(number, base, pieces_of(number, base))
+        elif prefix in hot:
+            pieces += split(number, base, max(1, round(hot[prefix] / SLICE_ROWS)))
+        else:
+            pieces.append(TimePiece(number))
+            merged.add(number)
+    return TiledJob(base, tuple(tiled), slices, tuple(pieces), frozenset(merged))
+
+
+def hot_slices(parts: Sequence[Part], hot: Mapping[int, int], least: int) -> list[Slice]:
+    """The events of hot prefixes, each cut by time into `least` slices, or more if it is large."""
+    found: list[Slice] = []
+    for prefix, rows in hot.items():
+        own = [part for part in parts if part.prefix[0] <= prefix <= part.prefix[1]]
+        known = [part.bounds[EVENT_TIME] for part in own if EVENT_TIME in part.bounds]
+        low = min((b.low for b in known if b.low is not None), default=0)
+        high = max((b.high for b in known if b.high is not None), default=0)
+        count = max(least, -(-rows // SLICE_ROWS))
+        times = np.unique(np.linspace(low, high, count + 1).astype(np.int64)[1:-1]).tolist()
+        cuts: list[Bound] = [(prefix, LOWEST), *((prefix, time) for time in times)]
+        if prefix < HIGHEST:
+            cuts.append((prefix + 1, LOWEST))
+        slices = slices_between(own, cuts)
+        found += slices[1:-1] if prefix < HIGHEST else slices[1:]
+    return found
 
 
 def pieces_of(number: int, base: SliceJob) -> int:

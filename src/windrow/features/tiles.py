@@ -18,6 +18,7 @@ add rows; a hop may have several, which are added up where they are read.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 from collections.abc import Iterator, Sequence
@@ -37,6 +38,7 @@ from windrow.features.compute import (
     Elements,
     Events,
     QueryTimes,
+    Spanned,
     canonical_table,
     input_type,
     lanes_of,
@@ -186,16 +188,14 @@ class Tiled:
         keys = canonical_table(queries.keys).take(pa.array(place))
         asked = times[place]
         raw = self._raw(asked, events)
-        rows = raw.times.size
+        tables = [read_sorted(scan, slice_) for scan, slice_ in zip(self.scans, tiles, strict=True)]
+        rows = raw.times.size + sum(table.num_rows for table in tables)
         where = np.full(times.size, place.size)
         where[place] = np.arange(place.size)
         results: list[pa.Array] = []
-        for tiling, scan, slice_ in zip(self.tilings, self.scans, tiles, strict=True):
-            table = read_sorted(scan, slice_)
-            rows += table.num_rows
-            board = Board.make(tiling, table, raw, keys)
-            for feature in tiling.aggregation.features():
-                results.append(board.feature(feature.window, asked).take(pa.array(where)))
+        for board in boards(self.tilings, tables, raw, keys, asked):
+            for feature in board.tiling.aggregation.features():
+                results.append(board.feature(feature.window).take(pa.array(where)))
         return results, rows
 
     def _raw(self, asked: np.ndarray, slice_: Slice) -> Events:
@@ -232,11 +232,93 @@ def _inner(start: np.ndarray, end: np.ndarray, hop: int) -> tuple[np.ndarray, np
 
 
 @dataclass(frozen=True)
-class Board:
-    """The tiles and raw elements of one aggregation, with keys numbered as queries'.
+class Heads:
+    """Queries by key and time, block by block, beside the raw events at the ends of windows.
 
-    Tiles of key g and hop h lie in [tile_first[g, h], tile_last[g, h]) by start. `events` are the
-    raw ones, in any order.
+    Keys are numbered alike on both sides. What does not depend on the aggregation is kept: the
+    elements of inputs, and the spans of queries that count them.
+    """
+
+    raw: Events
+    events: Timelines
+    asked: np.ndarray
+    query_keys: np.ndarray
+    block_size: int = QUERY_BLOCK
+
+    @functools.cached_property
+    def order(self) -> np.ndarray:
+        return np.lexsort([self.asked, self.query_keys])
+
+    def blocks(self) -> Iterator[np.ndarray]:
+        """Queries, some at a time; at least one block, which may be empty."""
+        for first in range(0, max(self.order.size, 1), self.block_size):
+            yield self.order[first : first + self.block_size]
+
+    def partial(
+        self,
+        aggregation: Aggregation,
+        block: np.ndarray,
+        which: tuple[Window, str],
+        low: np.ndarray,
+        high: np.ndarray,
+    ) -> pa.Table:
+        """Of raw events at one end of a window (`which`), with times in [low, high).
+
+        Both bounds ascend with the queries of a key.
+
+        So an event counts for a span of queries: from the first whose range ends after it, to the
+        first whose range starts after it.
+        """
+        inputs = (aggregation.column, aggregation.bucket, aggregation.condition)
+        place = (inputs, which, int(block[0]) if block.size else -1)
+        if place not in self._spanned:
+            if inputs not in self._elements:
+                self._elements[inputs] = Elements.make(aggregation, self.raw, self.events)
+            keys, events = self.query_keys[block], self.events
+            first = np.searchsorted(keys, events.keys, "left")
+            last = np.searchsorted(keys, events.keys, "right")
+            never = np.zeros(0, np.int64)  # events of a log do not die
+            asked = Asked(self.asked[block], first, last, events.times, never, never)
+            begins = search(high, first, last, events.times + 1)
+            ends = np.maximum(begins, search(low, first, last, events.times + 1))
+            self._spanned[place] = self._elements[inputs].spanned(begins, ends, asked, events)
+        return partial(aggregation, self._spanned[place])
+
+    @functools.cached_property
+    def _elements(self) -> dict[object, Elements]:
+        return {}
+
+    @functools.cached_property
+    def _spanned(self) -> dict[object, Spanned]:
+        return {}
+
+
+def boards(
+    tilings: Sequence[Tiling],
+    tables: Sequence[pa.Table],
+    raw: Events,
+    keys: pa.Table,
+    asked: np.ndarray,
+    block_size: int = QUERY_BLOCK,
+) -> Iterator[Board]:
+    """The boards of several aggregations, for queries with `keys` at the times `asked`."""
+    names = [f"k{i}" for i in range(keys.num_columns)]
+    sides = [keys, raw.keys, *(table.select(names) for table in tables)]
+    all_keys = pa.concat_tables([canonical_table(t).rename_columns(names) for t in sides])
+    ids = key_ids(all_keys.combine_chunks())
+    ends = np.cumsum([side.num_rows for side in sides])
+    query_keys, event_keys, *tile_keys = np.split(ids, ends[:-1])
+    heads = Heads(raw, _unasked(event_keys, raw.times), asked, query_keys, block_size)
+    count = int(ids.max(initial=-1)) + 1
+    for tiling, table, own in zip(tilings, tables, tile_keys, strict=True):
+        yield Board.make(tiling, table, own, count, heads)
+
+
+@dataclass(frozen=True)
+class Board:
+    """The tiles of one aggregation, beside queries and raw events, with keys numbered alike.
+
+    Tiles of key g and hop h lie in [tile_first[g, h], tile_last[g, h]) by start.
     """
 
     tiling: Tiling
@@ -245,28 +327,17 @@ class Board:
     starts: np.ndarray
     tile_first: np.ndarray
     tile_last: np.ndarray
-    elements: Elements
-    events: Timelines
-    query_keys: np.ndarray
+    heads: Heads
 
     @staticmethod
-    def make(tiling: Tiling, table: pa.Table, raw: Events, keys: pa.Table) -> Board:
-        names = [f"k{i}" for i in range(keys.num_columns)]
-        tables = [keys, table.select(names), raw.keys]
-        both = pa.concat_tables(
-            [canonical_table(t).rename_columns(names) for t in tables]
-        ).combine_chunks()
-        ids = key_ids(both)
-        query_keys, tile_keys, event_keys = np.split(
-            ids, [keys.num_rows, keys.num_rows + table.num_rows]
-        )
-        count = int(ids.max(initial=-1)) + 1
+    def make(
+        tiling: Tiling, table: pa.Table, tile_keys: np.ndarray, count: int, heads: Heads
+    ) -> Board:
         hop = np.searchsorted(HOPS, int64_values(table, HOP))
         starts = int64_values(table, EVENT_TIME)
         lane = tile_keys * len(HOPS) + hop
         order = np.lexsort([starts, lane])
         lanes = np.arange(count * len(HOPS))
-        events = _unasked(event_keys, raw.times)
         bytes_ = single_chunk(table.column(TILE_STATE)).take(pa.array(order))
         levels = [n for n in table.column_names if n.startswith("b") and n != TILE_STATE]
         return Board(
@@ -276,19 +347,16 @@ class Board:
             starts[order],
             np.searchsorted(lane[order], lanes, "left").reshape(count, len(HOPS)),
             np.searchsorted(lane[order], lanes, "right").reshape(count, len(HOPS)),
-            Elements.make(tiling.aggregation, raw, events),
-            events,
-            query_keys,
+            heads,
         )
 
-    def feature(self, window: Window, asked: np.ndarray, block_size: int = QUERY_BLOCK) -> pa.Array:
-        """The result for each query, at the times `asked`; and last for one without events."""
-        order = np.lexsort([asked, self.query_keys])
+    def feature(self, window: Window) -> pa.Array:
+        """The result for each query; and last for one without events."""
         found = []
-        for first in range(0, max(order.size, 1), block_size):
-            block = order[first : first + block_size]
-            tables = self._partials(window, self.query_keys[block], asked[block])
+        for block in self.heads.blocks():
+            tables = self._partials(window, block)
             found.append(combine_partials(self.tiling.states, tables, block.size + 1))
+        order = self.heads.order
         back = np.empty(order.size + 1, np.int64)
         back[order] = np.arange(order.size)
         back[-1] = order.size
@@ -296,35 +364,18 @@ class Board:
         parts.append(found[-1].slice(len(found[-1]) - 1))
         return pa.concat_arrays(parts).take(pa.array(back))
 
-    def _partials(self, window: Window, keys: np.ndarray, times: np.ndarray) -> list[pa.Table]:
+    def _partials(self, window: Window, block: np.ndarray) -> list[pa.Table]:
         """Partials for queries, sorted by key and time: of tiles, and of raw events at the ends."""
-        start, end = window.bounds(times)
+        start, end = window.bounds(self.heads.asked[block])
         low, high = _inner(start, end, HOPS[0])
         none = low > high
         low, high = np.where(none, end, low), np.where(none, end, high)
+        aggregation = self.tiling.aggregation
         return [
-            self._tile_partial(keys, low, high),
-            self._raw_partial(keys, times, start, low),
-            self._raw_partial(keys, times, high, end),
+            self._tile_partial(self.heads.query_keys[block], low, high),
+            self.heads.partial(aggregation, block, (window, "start"), start, low),
+            self.heads.partial(aggregation, block, (window, "end"), high, end),
         ]
-
-    def _raw_partial(
-        self, keys: np.ndarray, times: np.ndarray, low: np.ndarray, high: np.ndarray
-    ) -> pa.Table:
-        """Of raw events with times in [low, high). Both ascend with the queries of a key.
-
-        So an event counts for a span of queries: from the first whose range ends after it, to the
-        first whose range starts after it.
-        """
-        events = self.events
-        first = np.searchsorted(keys, events.keys, "left")
-        last = np.searchsorted(keys, events.keys, "right")
-        never = np.zeros(0, np.int64)  # events of a log do not die
-        asked = Asked(times, first, last, events.times, never, never)
-        begins = search(high, first, last, events.times + 1)
-        ends = search(low, first, last, events.times + 1)
-        spanned = self.elements.spanned(begins, np.maximum(begins, ends), asked, events)
-        return partial(self.tiling.aggregation, spanned)
 
     def _tile_partial(self, keys: np.ndarray, low: np.ndarray, high: np.ndarray) -> pa.Table:
         """Of the whole hops in [low, high), the longest that fit. Neighbours often ask alike."""

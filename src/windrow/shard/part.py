@@ -6,7 +6,8 @@ A part's name carries what Delta's log has no place for:
     lower                upper                run   index nonce form and retractions
 
 All parts of one run share its id and are ordered by index; the nonce tells apart the attempts
-of a task that ran twice. The form is `u` (unsorted: an adopted file), `s` (sorted) or `c`
+of a task that ran twice. A prefix that fills row groups by itself is named at the end
+(`-h9f...a0.65536`: prefix, rows). The form is `u` (unsorted: an adopted file), `s` (sorted) or `c`
 (sorted and consolidated: every (row, time) once in its run).
 """
 
@@ -51,19 +52,26 @@ class PartName:
     nonce: str
     form: str
     retractions: int
+    hot: tuple[int, int] | None = None  # a prefix that fills whole row groups, and their rows
 
     def __str__(self) -> str:
+        hot = "" if self.hot is None else f"-h{self.hot[0] % 2**64:016x}.{self.hot[1]}"
         return (
             f"{self.lower:020d}-{self.upper:020d}-{self.run}-{self.index:08d}-{self.nonce}"
-            f"-{self.form}{self.retractions}.parquet"
+            f"-{self.form}{self.retractions}{hot}.parquet"
         )
 
     @staticmethod
     def parse(name: str) -> PartName:
         try:
             stem = name.removesuffix(".parquet")
-            lower, upper, run, index, nonce, form = stem.split("-")
-            return PartName(int(lower), int(upper), run, int(index), nonce, form[0], int(form[1:]))
+            lower, upper, run, index, nonce, form, *rest = stem.split("-")
+            hot = None
+            for text in rest:
+                prefix, _, rows = text.removeprefix("h").partition(".")
+                hot = (int(np.uint64(int(prefix, 16)).view(np.int64)), int(rows))
+            facts = int(lower), int(upper), run, int(index), nonce, form[0], int(form[1:])
+            return PartName(*facts, hot)
         except (ValueError, IndexError) as error:
             raise StorageError(
                 f"{name!r} is not the name of a part; was the table written without Windrow?"
@@ -168,6 +176,7 @@ class PartWriter:
         self._sink: Any = None
         self._writer: pq.ParquetWriter | None = None
         self._retractions = 0
+        self._hot: dict[int, int] = {}
         self.written: list[WrittenPart] = []
         self.rows = 0
         self.bytes = 0
@@ -205,8 +214,11 @@ class PartWriter:
             self._writer = pq.ParquetWriter(
                 self._sink, self._spec.stored_schema, **parquet_options(self._spec, group)
             )
-            self._retractions = 0
+            self._retractions, self._hot = 0, {}
         self._retractions += int((int64_values(group, DIFF) < 0).sum())
+        prefixes = int64_values(group, PREFIX)
+        if rows == ROW_GROUP_ROWS and prefixes[0] == prefixes[-1]:
+            self._hot[int(prefixes[0])] = self._hot.get(int(prefixes[0]), 0) + rows
         self._writer.write_table(group, row_group_size=rows)
         self.rows += rows
         if self._sink.tell() >= self._part_bytes:
@@ -221,6 +233,7 @@ class PartWriter:
             self._name,
             index=self._name.index + len(self.written),
             retractions=self._retractions,
+            hot=max(self._hot.items(), key=lambda one: one[1], default=None),
         )
         data = self._sink.getvalue()
         with self._store.open_output(str(name)) as out:

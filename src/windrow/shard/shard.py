@@ -395,13 +395,17 @@ class Shard:
             bytes=sum(part.bytes for part in parts),
         )
 
-    def hottest_prefix(self) -> int:
-        """Updates of the largest prefix, as far as parts that hold no other prefix tell."""
+    def hot_prefixes(self) -> dict[int, int]:
+        """Prefixes with very many updates, and at least how many: from the log alone.
+
+        A prefix counts as far as it fills row groups by itself.
+        """
         rows: dict[int, int] = {}
         for part in self._log.parts():
-            if part.prefix[0] == part.prefix[1]:
-                rows[part.prefix[0]] = rows.get(part.prefix[0], 0) + part.rows
-        return max(rows.values(), default=0)
+            if part.name.hot is not None:
+                prefix, count = part.name.hot
+                rows[prefix] = rows.get(prefix, 0) + count
+        return rows
 
 
 def _token(written: Written) -> str:
