@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from windrow.features.definitions import Join
 from windrow.features.plan import BackfillPlan, plan_backfill
 from windrow.features.run import BackfillRun, BackfillSummary
+from windrow.features.stages import Stages
 from windrow.progress import progress_for
 from windrow.shard.store import Store
 from windrow.spark import local_session
@@ -81,6 +82,7 @@ class Project:
         `strategy` ("merge", "broadcast" or "tiles") overrides the choice that `explain` prints.
         """
         plan = self.plan(join, start=start, end=end, strategy=strategy)
-        run = BackfillRun(self.spark, self._store, plan, progress_for(self.spark, self._progress))
+        progress = progress_for(self.spark, self._progress)
+        run = BackfillRun(Stages(self.spark, self._store, progress), plan)
         frame, self.summary = run.run()
         return frame

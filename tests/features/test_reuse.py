@@ -12,9 +12,8 @@ import pytest
 
 import windrow as wr
 from windrow import agg
-from windrow.features import arrangements, run
+from windrow.features import arrangements, arranging, run
 from windrow.features.plan import Arranging
-from windrow.features.run import BackfillRun
 from windrow.shard.shard import Shard
 
 DAY = 86_400_000
@@ -178,7 +177,7 @@ def test_partitions_out_of_range_are_not_read(site: Site) -> None:
 
 
 def test_runs_are_merged_once_there_are_many(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run, "RUNS", 4)
+    monkeypatch.setattr(arranging, "RUNS", 4)
     runs = []
     for day in range(1, 8):
         site.day(day)
@@ -225,6 +224,8 @@ def test_a_log_of_mutations_that_is_written_anew(site: Site) -> None:
     assert site.run(join) == ([128], 3)
     write(5, [(0, 0, True)])
     assert site.run(join) == ([45], 1)
+    # What is left out of the arrangement is not left out of rows that are gathered anew.
+    assert site.run(join, strategy="broadcast") == ([45], 11)
 
 
 def test_files_that_spark_reads_together_are_left_out_together(site: Site) -> None:
@@ -255,16 +256,16 @@ def test_an_interrupted_arrangement_goes_on(site: Site, monkeypatch: pytest.Monk
     for day in (1, 2, 3):
         site.day(day)
     appended = []
-    real = BackfillRun._append
+    real = arranging.append_step
 
-    def stop_at_third(self: Any, shard: Shard, *rest: Any) -> None:
+    def stop_at_third(stages: Any, shard: Shard, *rest: Any) -> None:
         if len(appended) == 2:
             raise KeyboardInterrupt
-        real(self, shard, *rest)
+        real(stages, shard, *rest)
         appended.append(1)
 
     with monkeypatch.context() as patch:
-        patch.setattr(BackfillRun, "_append", stop_at_third)
+        patch.setattr(arranging, "append_step", stop_at_third)
         with pytest.raises(KeyboardInterrupt):
             site.run()
     plan = site.project.plan(site.join(), strategy="merge")
@@ -278,7 +279,7 @@ def test_an_interrupted_arrangement_goes_on(site: Site, monkeypatch: pytest.Monk
     site.day(5)
     appended[:] = [1]
     with monkeypatch.context() as patch:
-        patch.setattr(BackfillRun, "_append", stop_at_third)
+        patch.setattr(arranging, "append_step", stop_at_third)
         with pytest.raises(KeyboardInterrupt):
             site.run()
     assert site.run() == ([site.total() - 6], 3)
@@ -289,17 +290,17 @@ def test_files_that_change_while_an_arrangement_is_half_done(
 ) -> None:
     monkeypatch.setattr(arrangements, "STEP_ROWS", 1)
     site.day(1)
-    real = BackfillRun._append
+    real = arranging.append_step
     appended = []
 
-    def stop_at_second(self: Any, shard: Shard, *rest: Any) -> None:
+    def stop_at_second(stages: Any, shard: Shard, *rest: Any) -> None:
         if appended:
             raise KeyboardInterrupt
-        real(self, shard, *rest)
+        real(stages, shard, *rest)
         appended.append(1)
 
     with monkeypatch.context() as patch:
-        patch.setattr(BackfillRun, "_append", stop_at_second)
+        patch.setattr(arranging, "append_step", stop_at_second)
         with pytest.raises(KeyboardInterrupt):
             site.run()
     site.day(0, (500,))

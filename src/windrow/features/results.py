@@ -41,9 +41,14 @@ def write_file(store: Store, table: pa.Table, run: str) -> WrittenPart:
     return WrittenPart(name, table.num_rows, data.size, statistics)
 
 
+def frame_schema(frame: DataFrame) -> pa.Schema:
+    """The columns of a frame as they are stored."""
+    return canonical_schema(spark_to_arrow_schema(frame.schema))
+
+
 def write_frame(frame: DataFrame, store: Store, run: str) -> Written:
     """Write the rows of `frame`, a file per task, that no log names yet."""
-    schema = canonical_schema(spark_to_arrow_schema(frame.schema))
+    schema = frame_schema(frame)
     plain = frame.toDF(*(f"c{i}" for i in range(len(schema))))  # mapInArrow takes no dots in names
 
     def write(batches: Iterator[pa.RecordBatch]) -> Written:
