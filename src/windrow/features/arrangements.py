@@ -265,9 +265,10 @@ class Asked:
         """Take in what is new, and leave out for good what has changed or gone."""
         there = {file: time for file, time in current.files.items() if time < upper}
         lost = {file for file in there.keys() - self.files if _is_lost(file, self.options)}
-        snapshots = _snapshots(self.inputs)
-        if snapshots and (lost or not _follows(self.inputs.snapshots, current.moments)):
-            return None
+        if _snapshots(self.inputs):
+            half_done = current.done(upper) < len(current.steps)  # of which moments, nobody knows
+            if lost or half_done or not _follows(self.inputs.snapshots, current.moments):
+                return None
         dead = {there[file] for file in lost}
         gone = [file for file, time in there.items() if time in dead]  # files may share a time
         kept = {file: time for file, time in there.items() if time not in dead}
