@@ -198,10 +198,11 @@ class Bench:
         return self._last
 
     def warm_up(self) -> None:
+        """Load what is loaded once: more queries than are few, so that all stages run."""
         small = self.root / "small"
-        write_events(small / "events", 50_000, 1_000)
-        write_queries(small / "queries.parquet", 5_000, 1_000)
-        for _ in range(2):
+        write_events(small / "events", 500_000, 1_000)
+        write_queries(small / "queries.parquet", 100_000, 1_000)
+        for _ in range(3):
             project = self.project().project
             windrow_backfill(project, small / "events", small / "queries.parquet")
 
