@@ -14,6 +14,7 @@ from entity_replay import Update, alive, histories, queries
 from feature_cases import COLUMNS, DAY, HOUR, MINUTE, PAIRS, WINDOWS, aggregation, overflows
 from feature_oracle import feature, same
 from windrow import EventSource, GroupBy, agg
+from windrow.algebra.spans import SpannedColumn, Spans, evaluate_spans
 from windrow.errors import DataError
 from windrow.features.compute import Events, QueryTimes, feature_type, group_features
 from windrow.features.lifetimes import ALWAYS, lifetimes
@@ -129,3 +130,13 @@ def test_rows_of_a_log_live_always() -> None:
     assert found.rows.tolist() == [0, 1, 2]
     assert found.born.max() < -(10 * DAY)
     assert found.died.min() > MINUTE
+
+
+@pytest.mark.parametrize("value", [-(2**63), 2**63 - 1])
+@pytest.mark.parametrize("name", ["min", "max", "first", "last"])
+def test_the_lowest_and_the_highest_number_are_values_too(name: str, value: int) -> None:
+    spans = Spans(np.array([1, 3]), np.array([7, 4]), 9)  # of nine queries
+    times = np.array([-(2**62), -(2**62)])
+    column = SpannedColumn(pa.array([value, value]), times, spans)
+    found = evaluate_spans(getattr(agg, name)("x"), column).to_pylist()
+    assert found == [value if 1 <= query < 7 else None for query in range(9)]

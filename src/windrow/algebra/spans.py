@@ -314,6 +314,8 @@ def _tree_best(major: Any, minor: Any, first: Any, last: Any, queries: Any) -> A
                 best_major[node] == best_major[found] and best_minor[node] > best_minor[found]
             ):
                 found = node
+            elif best[found] < 0:
+                found = node  # empty, or with an element of the lowest words
         out[q] = best[found]
     return out
 

@@ -61,7 +61,6 @@ from windrow.sources.definitions import (
 from windrow.updates import DIFF, int64_values
 
 SLICE_ROWS = 1_000_000  # events and queries that a task holds
-CHUNK_ROWS = 65_536
 FEW_ASKED = 50  # events for each query of a slice, from which on filtering first pays
 
 

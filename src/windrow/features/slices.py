@@ -82,7 +82,8 @@ class StoredQueries:
         return _bounds(self.parts, QUERY_TIME)
 
     def read(self, number: int) -> pa.Table:
-        return read_sorted(self.scan, slices_between(self.parts, self.cuts)[number])
+        bounds = self.cuts[max(number - 1, 0) : number + 1]
+        return read_sorted(self.scan, slices_between(self.parts, bounds)[min(number, 1)])
 
 
 @dataclass(frozen=True)

@@ -130,7 +130,7 @@ def _merge(
         run=new_id(),
         part_bytes=part_bytes,
     )
-    if spark is None or len(slices) < 2:
+    if spark is None:
         written = [part for number in range(len(slices)) for part in job.write(number)]
     else:
         written = _on_spark(spark, job)
