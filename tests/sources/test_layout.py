@@ -94,6 +94,7 @@ def test_files_of_spark(spark: Any, tmp_path: Path) -> None:
     "folders",
     [
         ["ds=2021-09-01", "ds=2021-09-02"],
+        ["ds=2021-02-28", "ds=2021-02-30"],
         ["ds=1", "ds=2"],
         ["ds=2021-09-01/hour=1", "ds=2021-09-01/hour=2"],
         ["ds=2021-09-01", "ds=later"],

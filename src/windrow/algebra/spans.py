@@ -47,12 +47,9 @@ class Spans:
     last: np.ndarray
     queries: int
 
+    @functools.cached_property
     def counts(self) -> np.ndarray:
         """How many elements each query counts."""
-        return self._counts
-
-    @functools.cached_property
-    def _counts(self) -> np.ndarray:
         steps = np.bincount(self.first, minlength=self.queries + 1)
         steps = steps - np.bincount(self.last, minlength=self.queries + 1)
         total: np.ndarray = np.cumsum(steps)[: self.queries]
@@ -92,12 +89,12 @@ def evaluate_spans(aggregation: Aggregation, column: SpannedColumn) -> pa.Array:
 
 
 def _count(aggregation: Aggregation, column: SpannedColumn) -> pa.Array:
-    return pa.array(column.spans.counts(), pa.int64())
+    return pa.array(column.spans.counts, pa.int64())
 
 
 def _sum(aggregation: Aggregation, column: SpannedColumn) -> pa.Array:
     spans = column.spans
-    nothing = spans.counts() == 0
+    nothing = spans.counts == 0
     if t.is_floating(column.values.type):
         return null_where(column.float_sums, nothing, pa.float64())
     low, high = _integer_sums(column)
@@ -106,7 +103,7 @@ def _sum(aggregation: Aggregation, column: SpannedColumn) -> pa.Array:
 
 
 def _avg(aggregation: Aggregation, column: SpannedColumn) -> pa.Array:
-    counts = column.spans.counts()
+    counts = column.spans.counts
     if t.is_floating(column.values.type):
         sums = column.float_sums
     else:
@@ -123,9 +120,9 @@ def _integer_sums(column: SpannedColumn) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _bool(aggregation: Aggregation, column: SpannedColumn) -> pa.Array:
-    spans, counts = column.spans, column.spans.counts()
+    spans, counts = column.spans, column.spans.counts
     chosen = column.values.to_numpy(zero_copy_only=False)
-    trues = Spans(spans.first[chosen], spans.last[chosen], spans.queries).counts()
+    trues = Spans(spans.first[chosen], spans.last[chosen], spans.queries).counts
     every = aggregation.operation.name == "bool_and"
     return null_where(trues == counts if every else trues > 0, counts == 0, pa.bool_())
 
@@ -133,7 +130,7 @@ def _bool(aggregation: Aggregation, column: SpannedColumn) -> pa.Array:
 def _moment(aggregation: Aggregation, column: SpannedColumn) -> pa.Array:
     spans = column.spans
     found = _tree_moments(as_float64(column.values), spans.first, spans.last, spans.queries)
-    return moment_result(aggregation.operation.name, found, spans.counts() == 0)
+    return moment_result(aggregation.operation.name, found, spans.counts == 0)
 
 
 def _best(aggregation: Aggregation, column: SpannedColumn) -> pa.Array:

@@ -35,7 +35,7 @@ LEFT_OUT = 0.5  # of an arrangement's bytes: with more than that left out, it is
 _MANIFESTS = "_manifests"
 
 
-class SourceFile(NamedTuple):
+class PieceFile(NamedTuple):
     """A file of a piece; its stamp changes when it is written anew."""
 
     piece: int
@@ -87,7 +87,7 @@ class Manifest:
     Rows at the times `dead` are left out. `moments` are those of snapshots.
     """
 
-    files: Mapping[SourceFile, int]
+    files: Mapping[PieceFile, int]
     steps: tuple[Step, ...]
     base: int = 0
     dead: tuple[int, ...] = ()
@@ -139,7 +139,7 @@ def _manifest_of(found: dict[str, Any]) -> Manifest:
         return Take(one["piece"], uris, one["back"])
 
     return Manifest(
-        {SourceFile(piece, uri, stamp): time for piece, uri, stamp, time in found["files"]},
+        {PieceFile(piece, uri, stamp): time for piece, uri, stamp, time in found["files"]},
         tuple(
             Step(tuple(take(one) for one in step["takes"]), step["lower"], step["upper"])
             for step in found["steps"]
@@ -183,14 +183,14 @@ class Todo:
         return tuple(take for step in self.pending for take in step.takes)
 
 
-def files_of(inputs: GroupInputs) -> frozenset[SourceFile] | None:
+def files_of(inputs: GroupInputs) -> frozenset[PieceFile] | None:
     """All files with their stamps; None if a piece is not files."""
     found = []
     for number, piece in enumerate(inputs.pieces):
         stamps = piece.table.stamps()
         if stamps is None:
             return None
-        found += [SourceFile(number, uri, stamp) for uri, stamp in stamps.items()]
+        found += [PieceFile(number, uri, stamp) for uri, stamp in stamps.items()]
     return frozenset(found)
 
 
@@ -218,7 +218,7 @@ def _snapshots(inputs: GroupInputs) -> set[int]:
 
 
 def _candidate(
-    folder: Store, generation: str, inputs: GroupInputs, files: frozenset[SourceFile]
+    folder: Store, generation: str, inputs: GroupInputs, files: frozenset[PieceFile]
 ) -> Todo | None:
     """What has to be done to a generation so that it holds `files`; None if it cannot be used."""
     store = Store.at(f"{folder.uri}/{generation}", folder.options_dict)
@@ -231,7 +231,7 @@ def _candidate(
     if current is None:
         return None
     stats = shard.stats()
-    asked = Asked(inputs, files, store.options_dict)
+    asked = AskedFiles(inputs, files, store.options_dict)
     todo = asked.unchanged(current, stats.upper) or asked.extended(current, stats.upper)
     if todo is None:
         return None
@@ -241,11 +241,11 @@ def _candidate(
 
 
 @dataclass(frozen=True)
-class Asked:
+class AskedFiles:
     """The files that an arrangement is asked to hold, and how one comes to hold them."""
 
     inputs: GroupInputs
-    files: frozenset[SourceFile]
+    files: frozenset[PieceFile]
     options: dict[str, str] | None
 
     def unchanged(self, current: Manifest, upper: int) -> Todo | None:
@@ -282,13 +282,13 @@ class Asked:
         why = self._reason(there, lost) if upper else "interrupted before"
         return Todo(None, manifest, 0, 0, why, without=tuple(sorted({*times, *without})))
 
-    def _left_out(self, there: Mapping[SourceFile, int]) -> set[int] | None:
+    def _left_out(self, there: Mapping[PieceFile, int]) -> set[int] | None:
         """The times of files that are there but not asked for; None if others share them."""
         without = {time for file, time in there.items() if file not in self.files}
         shared = any(time in without for file, time in there.items() if file in self.files)
         return None if shared or (without and _snapshots(self.inputs)) else without
 
-    def _reason(self, there: Mapping[SourceFile, int], lost: set[SourceFile]) -> str:
+    def _reason(self, there: Mapping[PieceFile, int], lost: set[PieceFile]) -> str:
         changed = {(file.piece, file.uri) for file in lost}
         added = [f for f in self.files - there.keys() if (f.piece, f.uri) not in changed]
         counts = [(len(added), "new file"), (len(lost), "file that has changed or gone")]
@@ -305,7 +305,7 @@ def _follows(moments: tuple[int, ...], earlier: tuple[int, ...]) -> bool:
     return moments[: len(earlier)] == earlier
 
 
-def _extension(inputs: GroupInputs, kept: Manifest, files: frozenset[SourceFile]) -> Manifest:
+def _extension(inputs: GroupInputs, kept: Manifest, files: frozenset[PieceFile]) -> Manifest:
     """`kept` and the steps that take in all of `files` that it does not hold."""
     added = files - kept.files.keys()
     snapshots = _snapshots(inputs)
@@ -333,7 +333,7 @@ def _extension(inputs: GroupInputs, kept: Manifest, files: frozenset[SourceFile]
     return Manifest(times, tuple(steps), kept.base, kept.dead, kept.dead_bytes, inputs.snapshots)
 
 
-def _batches(inputs: GroupInputs, files: Iterable[SourceFile]) -> Iterator[tuple[Take, ...]]:
+def _batches(inputs: GroupInputs, files: Iterable[PieceFile]) -> Iterator[tuple[Take, ...]]:
     """The files of pieces without snapshots, as much at a time as an append should hold."""
     wanted = {(file.piece, file.uri) for file in files}
     for number, piece in enumerate(inputs.pieces):
@@ -356,7 +356,7 @@ def _batches(inputs: GroupInputs, files: Iterable[SourceFile]) -> Iterator[tuple
 
 
 def _replaced(
-    inputs: GroupInputs, number: int, kept: Manifest, added: Iterable[SourceFile]
+    inputs: GroupInputs, number: int, kept: Manifest, added: Iterable[PieceFile]
 ) -> Iterator[Take]:
     """New files of a piece with snapshots, and what new snapshots take back of the others."""
     new = {file.uri for file in added if file.piece == number}
@@ -405,6 +405,6 @@ def sweep(todo: Todo, inputs: GroupInputs, root: Store) -> None:
             store.remove()
 
 
-def _is_lost(file: SourceFile, options: dict[str, str] | None) -> bool:
+def _is_lost(file: PieceFile, options: dict[str, str] | None) -> bool:
     store, name = Store.of_file(file.uri, options)
     return store.stamp(name) != file.stamp

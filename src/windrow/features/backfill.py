@@ -34,10 +34,8 @@ from windrow.features.queries import KEY, QUERY_TIME
 from windrow.features.results import write_file
 from windrow.features.slices import (
     EventFilter,
-    FewQueries,
-    Moments,
     QuerySlices,
-    StoredQueries,
+    TimeBounds,
     counted_span,
     read_sorted,
     row_scan,
@@ -96,7 +94,7 @@ class Arranged:
         group: JoinedGroup,
         bound: GroupInputs,
         shard: Shard,
-        asked: Moments | None = None,
+        asked: TimeBounds | None = None,
         without: tuple[int, ...] = (),
     ) -> Arranged:
         """All events; or, with the first and last time asked for, those that can count.
@@ -338,7 +336,7 @@ def _null_keys(table: pa.Table, names: Sequence[str]) -> int:
 
 def plan_pass(
     arranged: Sequence[Arranged],
-    queries: StoredQueries | FewQueries,
+    queries: QuerySlices,
     carried: Sequence[str],
     counted: tuple[str, ...] | None,
     tasks: int,

@@ -282,7 +282,7 @@ class Spanned:
         found = evaluate_spans(aggregation, self.column)
         if not self.levels:
             return found
-        there = np.flatnonzero(self.column.spans.counts() > 0)
+        there = np.flatnonzero(self.column.spans.counts > 0)
         codes = [exact(level) for level in self.levels]
         query, leader = self.query(there), self.leader(there)
         order = sort_words(np.vstack([query, *(code[leader] for code in codes)]))

@@ -60,7 +60,7 @@ def partial(aggregation: Aggregation, spanned: Spanned) -> pa.Table:
     """The states of elements for the queries that count them."""
     column = spanned.column
     states = States.of(aggregation, column.values.type)
-    there = np.flatnonzero(column.spans.counts() > 0)
+    there = np.flatnonzero(column.spans.counts > 0)
     found = span_states(states, column).take(pa.array(there))
     levels = [level.take(pa.array(spanned.leader(there))) for level in spanned.levels]
     names = [QUERY, *(f"b{i}" for i in range(len(levels))), STATE]

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -33,32 +32,15 @@ from windrow.updates import DIFF, as_updates, int64_values
 
 CHUNK_ROWS = 65_536
 
-Moments = tuple[int, int]  # the first and the last millisecond
-
-
-class QuerySlices(Protocol):
-    """The queries of a pass, cut into slices. Picklable: tasks carry it.
-
-    `times` are the first and last of the queries' times; None if nobody knows.
-    """
-
-    @property
-    def spec(self) -> ShardSpec: ...
-    @property
-    def cuts(self) -> tuple[Bound, ...]: ...
-    @property
-    def rows(self) -> int: ...
-    @property
-    def times(self) -> Moments | None: ...
-
-    def read(self, number: int) -> pa.Table:
-        """The queries of one slice, sorted, with `_prefix`."""
-        ...
+TimeBounds = tuple[int, int]  # the first and the last millisecond
 
 
 @dataclass(frozen=True)
 class StoredQueries:
-    """Queries that rest sorted in a shard."""
+    """Queries that rest sorted in a shard.
+
+    `times` are the first and last of their times; None if nobody knows.
+    """
 
     scan: Scan
     parts: tuple[Part, ...]
@@ -78,7 +60,7 @@ class StoredQueries:
         return sum(part.rows for part in self.parts)
 
     @property
-    def times(self) -> Moments | None:
+    def times(self) -> TimeBounds | None:
         return _bounds(self.parts, QUERY_TIME)
 
     def read(self, number: int) -> pa.Table:
@@ -93,7 +75,7 @@ class FewQueries:
     source: TaskRows
     spec: ShardSpec
     rows: int
-    times: Moments | None
+    times: TimeBounds | None
     cuts: tuple[Bound, ...] = ()
 
     @property
@@ -118,13 +100,16 @@ class FewQueries:
         return stored.select([*self.spec.schema.names, PREFIX]).take(pa.array(order))
 
 
+QuerySlices = StoredQueries | FewQueries  # the queries of a pass, cut into slices; picklable
+
+
 def row_scan(scan: Scan, without: tuple[int, ...] = ()) -> Scan:
     """A scan of everything, at no particular time; but for updates at the times `without`."""
     times = TimeRange(None, HIGHEST, 0, without)
     return Scan(scan.store, scan.spec, times, scan.columns, timeless=True)
 
 
-def counted_span(group: GroupBy, times: np.ndarray) -> Moments:
+def counted_span(group: GroupBy, times: np.ndarray) -> TimeBounds:
     """The times [start, end) of events that can count for queries at `times`."""
     if group.accuracy == "snapshot":
         times = floor_to(times, group.refresh)
@@ -135,7 +120,7 @@ def counted_span(group: GroupBy, times: np.ndarray) -> Moments:
     )
 
 
-def within(scan: Scan, parts: Sequence[Part], span: Moments) -> tuple[Scan, tuple[Part, ...]]:
+def within(scan: Scan, parts: Sequence[Part], span: TimeBounds) -> tuple[Scan, tuple[Part, ...]]:
     """The scan and its parts, reduced to events with times in [start, end)."""
     found = _bounds(parts, EVENT_TIME)
     if found is not None and span[0] <= found[0] and found[1] < span[1]:
@@ -145,7 +130,7 @@ def within(scan: Scan, parts: Sequence[Part], span: Moments) -> tuple[Scan, tupl
     return scan, tuple(part for part in parts if scan.may_hold(part))
 
 
-def _bounds(parts: Sequence[Part], column: str) -> Moments | None:
+def _bounds(parts: Sequence[Part], column: str) -> TimeBounds | None:
     known = [part.bounds.get(column) for part in parts]
     if any(one is None or one.low is None for one in known) or not known:
         return None

@@ -21,7 +21,7 @@ from windrow.errors import StorageError
 from windrow.shard.store import Store
 from windrow.sources.columns import Form, Taken
 from windrow.sources.files import FileRows, Moments, ParquetFiles
-from windrow.sources.layout import parquet_uris, spark_schema
+from windrow.sources.layout import are_parquet, parquet_uris, spark_schema
 from windrow.sources.partitions import PartitionRange
 from windrow.sources.tables import files_of, load_table, require_columns, select_columns
 from windrow.spark import quoted, spark_to_arrow_schema
@@ -232,7 +232,7 @@ def _direct(
         return "not given as files", None
     if where is not None:
         return "where is SQL", None
-    if not uris or not all(uri.lower().endswith((".parquet", ".parq")) for uri in uris):
+    if not are_parquet(uris):
         return "not Parquet files", None
     return None, ParquetFiles.read(uris, dict(options) if options else None)
 

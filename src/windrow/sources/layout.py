@@ -9,7 +9,6 @@ days), the answer is None, and Spark decides.
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -17,10 +16,10 @@ import pyarrow as pa
 
 from windrow.shard.store import Store
 from windrow.sources.files import ParquetFiles, partition_values
+from windrow.sources.partitions import is_day
 from windrow.sources.tables import delta_files, is_delta, is_path
 
 _SUFFIXES = (".parquet", ".parq")
-_DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
 
 
 def parquet_uris(
@@ -36,9 +35,12 @@ def parquet_uris(
         uris = sorted(delta_files(store, what))
     else:
         uris = [f"{store.uri}/{name}" for name in store.names() if not _hidden(name)]
-    if not uris or not all(uri.lower().endswith(_SUFFIXES) for uri in uris):
-        return None
-    return store, tuple(uris)
+    return (store, tuple(uris)) if are_parquet(uris) else None
+
+
+def are_parquet(uris: Sequence[str]) -> bool:
+    """Whether there are files, and all of them are Parquet by their names."""
+    return bool(uris) and all(uri.lower().endswith(_SUFFIXES) for uri in uris)
 
 
 def _hidden(name: str) -> bool:
@@ -87,6 +89,6 @@ def _day_columns(uris: Sequence[str], root: Store) -> list[str] | None:
             return None
         names = list(found)
         for value in found.values():
-            if not _DAY.fullmatch(value.as_py() or ""):
+            if not is_day(value.as_py()):
                 return None
     return names or []

@@ -27,7 +27,7 @@ class PartitionRange:
 
     def __post_init__(self) -> None:
         for what, day in (("start_partition", self.start), ("end_partition", self.end)):
-            if day is not None and not _is_day(day):
+            if day is not None and not is_day(day):
                 raise DefinitionError(f"{what} is {day!r}; write a day like '2021-09-30'")
         if self.start is not None and self.end is not None and self.start > self.end:
             raise DefinitionError(
@@ -50,7 +50,7 @@ class PartitionRange:
         """All days of the range have to be among those found."""
         if self.missing == "ignore" or self.is_open:
             return
-        days = sorted(day for day in found if _is_day(day))
+        days = sorted(day for day in found if is_day(day))
         first, last = self.start or next(iter(days), None), self.end or next(iter(days[::-1]), None)
         if first is None or last is None:
             raise DataError(f"{what}: there is no partition of {self.column!r}; found {found[:5]}")
@@ -65,7 +65,7 @@ class PartitionRange:
             )
 
 
-def _is_day(text: Any) -> bool:
+def is_day(text: Any) -> bool:
     if not isinstance(text, str) or not _DAY.fullmatch(text):
         return False
     try:
