@@ -12,7 +12,7 @@ import pytest
 
 import windrow as wr
 from windrow import agg
-from windrow.features import arrangements, arranging, run
+from windrow.features import arrange_stage, arrangements, run
 from windrow.features.plan import Arranging
 from windrow.shard.shard import Shard
 
@@ -177,7 +177,7 @@ def test_partitions_out_of_range_are_not_read(site: Site) -> None:
 
 
 def test_runs_are_merged_once_there_are_many(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(arranging, "RUNS", 4)
+    monkeypatch.setattr(arrange_stage, "RUNS", 4)
     runs = []
     for day in range(1, 8):
         site.day(day)
@@ -256,7 +256,7 @@ def test_an_interrupted_arrangement_goes_on(site: Site, monkeypatch: pytest.Monk
     for day in (1, 2, 3):
         site.day(day)
     appended = []
-    real = arranging.append_step
+    real = arrange_stage.append_step
 
     def stop_at_third(stages: Any, shard: Shard, *rest: Any) -> None:
         if len(appended) == 2:
@@ -265,7 +265,7 @@ def test_an_interrupted_arrangement_goes_on(site: Site, monkeypatch: pytest.Monk
         appended.append(1)
 
     with monkeypatch.context() as patch:
-        patch.setattr(arranging, "append_step", stop_at_third)
+        patch.setattr(arrange_stage, "append_step", stop_at_third)
         with pytest.raises(KeyboardInterrupt):
             site.run()
     plan = site.project.plan(site.join(), strategy="merge")
@@ -279,7 +279,7 @@ def test_an_interrupted_arrangement_goes_on(site: Site, monkeypatch: pytest.Monk
     site.day(5)
     appended[:] = [1]
     with monkeypatch.context() as patch:
-        patch.setattr(arranging, "append_step", stop_at_third)
+        patch.setattr(arrange_stage, "append_step", stop_at_third)
         with pytest.raises(KeyboardInterrupt):
             site.run()
     assert site.run() == ([site.total() - 6], 3)
@@ -290,7 +290,7 @@ def test_files_that_change_while_an_arrangement_is_half_done(
 ) -> None:
     monkeypatch.setattr(arrangements, "STEP_ROWS", 1)
     site.day(1)
-    real = arranging.append_step
+    real = arrange_stage.append_step
     appended = []
 
     def stop_at_second(stages: Any, shard: Shard, *rest: Any) -> None:
@@ -300,7 +300,7 @@ def test_files_that_change_while_an_arrangement_is_half_done(
         appended.append(1)
 
     with monkeypatch.context() as patch:
-        patch.setattr(arranging, "append_step", stop_at_second)
+        patch.setattr(arrange_stage, "append_step", stop_at_second)
         with pytest.raises(KeyboardInterrupt):
             site.run()
     site.day(0, (500,))

@@ -28,7 +28,7 @@ from feature_cases import (
 from feature_oracle import feature, same
 from windrow import agg
 from windrow.errors import DataError, OptionError
-from windrow.features import plan, tile_making, tiled
+from windrow.features import plan, tile_stage, tiled
 from windrow.features.broadcast import AskedKeys
 from windrow.features.compute import Events, QueryTimes, feature_type
 from windrow.features.partials import combine_features, no_partials, partial_features
@@ -260,7 +260,7 @@ def test_a_hot_key_is_split_by_time(
 def test_a_hot_key_is_found_and_only_it_has_tiles(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tile_making, "SLICE_ROWS", 10_000)
+    monkeypatch.setattr(tile_stage, "SLICE_ROWS", 10_000)
     monkeypatch.setattr(tiled, "SLICE_ROWS", 10_000)
     monkeypatch.setattr(plan, "HOT_ROWS", 20_000)
     rng = np.random.default_rng(4)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from windrow.errors import WindrowError
-from windrow.features.arranging import arrange, gather, quarantine
+from windrow.features.arrange_stage import arrange, gather, quarantine
 from windrow.features.backfill import (
     REJECTED,
     Arranged,
@@ -39,7 +39,7 @@ from windrow.features.results import (
 )
 from windrow.features.slices import FewQueries, StoredQueries
 from windrow.features.stages import Stages
-from windrow.features.tile_making import large_keys, make_tiles
+from windrow.features.tile_stage import large_keys, make_tiles
 from windrow.features.tiled import TiledJob
 from windrow.features.work import work_folder
 from windrow.shard.part import new_id
