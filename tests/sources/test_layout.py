@@ -16,6 +16,7 @@ from windrow.shard.store import Store
 from windrow.sources.bound import bind_table
 from windrow.sources.files import ParquetFiles
 from windrow.sources.layout import parquet_uris, spark_schema
+from windrow.sources.partitions import PartitionRange
 from windrow.spark import spark_to_arrow_schema
 
 NOON = dt.datetime(2021, 9, 1, 12)
@@ -168,3 +169,13 @@ def test_only_files_with_times_in_range_are_kept(spark: Any, tmp_path: Path) -> 
     assert kept(None, second) == ["0", "3"]
     assert table.times("ts") == (second - day, second + 2 * day)
     assert Store.of_file((table.uris or ())[0])[1] == "0.parquet"
+
+
+def test_a_range_without_partitions_is_empty(spark: Any, tmp_path: Path) -> None:
+    (tmp_path / "ds=2021-09-01").mkdir()
+    pq.write_table(table_of({"a": PLAIN["long"]}), tmp_path / "ds=2021-09-01" / "a.parquet")
+    days = PartitionRange("ds", start="2022-01-01", missing="ignore")
+    table = bind_table(spark, str(tmp_path), "test", partitions=days)
+    assert table.uris == ()
+    assert table.schema.names == table.frame.columns == ["a", "ds"]
+    assert table.frame.count() == 0

@@ -138,29 +138,59 @@ def bind_table(
     options: Mapping[str, str] | None = None,
 ) -> BoundTable:
     """Find a table's columns, types and files."""
-    text = os.fspath(table) if isinstance(table, str | os.PathLike) else "a DataFrame"
-    given = tuple(sorted((options or {}).items()))
-    known = None if where is not None else _known(table, what, options)
-    if known is not None:
-        schema, parquet = known
-        sources = _plain_columns(schema.names, select)
-        days: dict[str, str] | None = {}
-        if partitions is not None:
-            days = file_days([file.uri for file in parquet.files], partitions.column)
-        if len(sources) == len(select or schema) and days is not None:
-            if partitions is not None:
-                parquet = parquet.only(set(_days_in_range(days, partitions, what)))
-            fields = [schema.field(sources[name]).with_name(name) for name, _ in select]
-            schema = pa.schema(fields) if select else schema
-            uris = tuple(file.uri for file in parquet.files)
+    found = None
+    if where is None:
+        found = _by_footers(spark, table, what, select, partitions, options)
+    return found or _by_spark(spark, table, what, select, where, partitions, options)
 
-            def load(files: Sequence[str] | None) -> DataFrame:
-                chosen = uris if files is None else files
-                frame = load_table(spark, table, what, options, chosen)
-                return select_columns(frame, select, None, what)
 
-            return BoundTable(what, text, schema, uris, parquet, sources, None, given, load)
-    return _by_spark(spark, table, what, text, select, where, partitions, options)
+def _by_footers(
+    spark: SparkSession,
+    table: Any,
+    what: str,
+    select: tuple[tuple[str, str], ...],
+    partitions: PartitionRange | None,
+    options: Mapping[str, str] | None,
+) -> BoundTable | None:
+    """A table whose columns its files tell; None if only Spark can tell."""
+    known = _known(table, what, options)
+    if known is None:
+        return None
+    schema, parquet = known
+    sources = _plain_columns(schema.names, select)
+    if len(sources) < len(select or schema):
+        return None
+    if partitions is not None:
+        days = file_days([file.uri for file in parquet.files], partitions.column)
+        if days is None:
+            return None
+        parquet = parquet.only(set(_days_in_range(days, partitions, what)))
+    if select:
+        schema = pa.schema([schema.field(sources[name]).with_name(name) for name, _ in select])
+    uris = tuple(file.uri for file in parquet.files)
+
+    def load(files: Sequence[str] | None) -> DataFrame:
+        chosen = uris if files is None else files
+        # Without files Spark would not know the columns.
+        frame = load_table(spark, table, what, options, chosen or None)
+        frame = frame if chosen else frame.limit(0)
+        return select_columns(frame, select, None, what)
+
+    return BoundTable(
+        what=what,
+        text=_text(table),
+        schema=schema,
+        uris=uris,
+        parquet=parquet,
+        sources=sources,
+        obstacle=None,
+        options=tuple(sorted((options or {}).items())),
+        load=load,
+    )
+
+
+def _text(table: Any) -> str:
+    return os.fspath(table) if isinstance(table, str | os.PathLike) else "a DataFrame"
 
 
 def _known(
@@ -183,7 +213,6 @@ def _by_spark(
     spark: SparkSession,
     table: Any,
     what: str,
-    text: str,
     select: tuple[tuple[str, str], ...],
     where: str | None,
     partitions: PartitionRange | None,
@@ -205,7 +234,7 @@ def _by_spark(
     obstacle, parquet = _direct(uris, where, options)
     return BoundTable(
         what=what,
-        text=text,
+        text=_text(table),
         schema=spark_to_arrow_schema(frame.schema),
         uris=uris,
         parquet=parquet,
