@@ -152,7 +152,7 @@ def run_only(system: str, events: Path, queries: Path, folder: Path) -> None:
 
 
 def session() -> Any:
-    from windrow.spark import local_session
+    from windrow.spark.session import local_session
 
     return local_session("bench-backfill", cores=str(os.cpu_count()))
 

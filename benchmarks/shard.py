@@ -25,7 +25,7 @@ import numpy as np
 import pyarrow as pa
 
 from windrow import Shard
-from windrow.spark import local_session
+from windrow.spark.session import local_session
 
 SCHEMA = pa.schema(
     [

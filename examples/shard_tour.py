@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 import windrow as wr
-from windrow.spark import local_session
+from windrow.spark.session import local_session
 
 SCHEMA = pa.schema(
     [("product", pa.string()), ("price", pa.decimal128(10, 2)), ("stock", pa.int64())]

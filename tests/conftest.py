@@ -28,7 +28,7 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "windrow"))
 @pytest.fixture(scope="session")
 def spark() -> Iterator[Any]:
     """The one Spark session of a test run."""
-    from windrow.spark import local_session
+    from windrow.spark.session import local_session
 
     session = local_session("windrow-tests", cores="2")
     yield session

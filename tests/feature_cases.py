@@ -16,7 +16,7 @@ from strategies import NAN
 from windrow import agg
 from windrow.algebra.aggregation import Aggregation
 from windrow.algebra.operations import OPERATIONS
-from windrow.features.compute import Events, QueryTimes
+from windrow.features.compute.events import Events, QueryTimes
 
 MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000
 

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from windrow.features.definitions import Join
-from windrow.features.plan import BackfillPlan, plan_backfill
-from windrow.features.run import BackfillRun, BackfillSummary
-from windrow.features.stages import Stages
+from windrow.features.plan.backfill import BackfillPlan, plan_backfill
+from windrow.features.run.backfill import BackfillRun, BackfillSummary
+from windrow.features.run.stages import Stages
 from windrow.progress import progress_for
-from windrow.shard.store import Store
-from windrow.spark import local_session
+from windrow.spark.session import Engine
+from windrow.storage.store import Store
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -29,20 +29,18 @@ class Project:
         self,
         root: str | Path,
         *,
-        spark: SparkSession | None = None,
+        spark: SparkSession | Engine | None = None,
         storage_options: Mapping[str, str] | None = None,
         progress: bool | None = None,
     ) -> None:
         self._store = Store.at(root, storage_options)
-        self._spark = spark
+        self._engine = spark if isinstance(spark, Engine) else Engine(spark)
         self._progress = progress
         self.summary: BackfillSummary | None = None  # of the last backfill
 
     @property
     def spark(self) -> SparkSession:
-        if self._spark is None:
-            self._spark = local_session()
-        return self._spark
+        return self._engine.spark
 
     def plan(
         self,
@@ -53,7 +51,7 @@ class Project:
         strategy: str | None = None,
     ) -> BackfillPlan:
         """What `backfill` with the same arguments would do. Reads schemas and logs, no rows."""
-        return plan_backfill(self.spark, self._store, join, start, end, strategy)
+        return plan_backfill(self._engine, self._store, join, start, end, strategy)
 
     def explain(
         self,
@@ -83,6 +81,6 @@ class Project:
         """
         plan = self.plan(join, start=start, end=end, strategy=strategy)
         progress = progress_for(self.spark, self._progress)
-        run = BackfillRun(Stages(self.spark, self._store, progress), plan)
+        run = BackfillRun(Stages(self._engine, self._store, progress), plan)
         frame, self.summary = run.run()
         return frame

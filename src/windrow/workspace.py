@@ -29,7 +29,7 @@ from windrow.features.definitions import GroupBy, Join, JoinedGroup
 from windrow.project import Project
 from windrow.sources.definitions import Source
 from windrow.sources.tables import is_path
-from windrow.spark import local_session
+from windrow.spark.session import local_session
 
 SETTINGS = "windrow.toml"
 _KEYS = ("root", "definitions", "storage_options", "spark", "hops")

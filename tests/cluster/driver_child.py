@@ -71,12 +71,14 @@ def stop_at_commit(module: Any, stop: str, gate: str) -> None:
 
 
 def main() -> None:
-    from windrow.features import arrangements, backfill, plan, run
+    from windrow.arrangements import find as arrangements
+    from windrow.features import limits
+    from windrow.features.run import backfill as run
     from windrow.shard import append
     from windrow.workspace import Workspace
 
     request = json.loads(sys.argv[1])
-    backfill.SLICE_ROWS, arrangements.STEP_ROWS, plan.FEW_QUERIES = request["sizes"]
+    limits.SLICE_ROWS, arrangements.STEP_ROWS, limits.FEW_QUERIES = request["sizes"]
     if "stop" in request:
         stop, first, gate = request["stop"], request.get("first", 0), request["gate"]
         stop_in_tasks(append, "append", stop, first, gate)

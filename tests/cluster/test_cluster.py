@@ -21,11 +21,12 @@ from cluster_processes import BUCKET, Cluster, Drivers, Gate, Program, runs, wai
 from deltalake import DeltaTable
 
 from feature_oracle import feature
+from windrow.arrangements import find as arrangements
 from windrow.cli import main
-from windrow.features import arrangements, backfill, plan
-from windrow.features.results import write_file
-from windrow.shard.report import Written
-from windrow.shard.store import Store
+from windrow.features import limits
+from windrow.features.strategies.slices import SliceTarget, write_file
+from windrow.spark.tasks import Written
+from windrow.storage.store import Store
 from windrow.workspace import Workspace
 
 pytestmark = pytest.mark.slow
@@ -171,8 +172,8 @@ def noted_files(notes: dict[str, dict[str, Any]]) -> set[str]:
 @pytest.fixture
 def _small_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
     """The sizes that drivers have, in this process too."""
-    monkeypatch.setattr(backfill, "SLICE_ROWS", SIZES[0])
-    monkeypatch.setattr(plan, "FEW_QUERIES", SIZES[2])
+    monkeypatch.setattr(limits, "SLICE_ROWS", SIZES[0])
+    monkeypatch.setattr(limits, "FEW_QUERIES", SIZES[2])
     monkeypatch.setattr(arrangements, "STEP_ROWS", SIZES[1])
 
 
@@ -203,7 +204,7 @@ def expected(spark: Any, shop: Shop, tmp_path_factory: pytest.TempPathFactory) -
 
 def test_a_finished_slice_is_computed_again_if_its_file_is_gone(tmp_path: Path) -> None:
     stores = [Store.at(tmp_path / name) for name in ("result", "quarantine", "notes")]
-    target = backfill.SliceTarget("run", *stores)
+    target = SliceTarget("run", *stores)
     for number in range(3):
         part = write_file(stores[0], pa.table({"n": [number]}), "run")
         rejected = write_file(stores[1], pa.table({"n": [number]}), "run")

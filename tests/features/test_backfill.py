@@ -18,7 +18,7 @@ import windrow as wr
 from feature_oracle import feature, same
 from windrow import agg
 from windrow.errors import DefinitionError, SchemaError, StorageError
-from windrow.features import plan
+from windrow.features import limits
 
 HOUR, DAY = 3_600_000, 86_400_000
 START = 1_630_000_000_000
@@ -131,7 +131,7 @@ def test_backfill_equals_the_plain_loops(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     if not few:
-        monkeypatch.setattr(plan, "FEW_QUERIES", 0)
+        monkeypatch.setattr(limits, "FEW_QUERIES", 0)
     events, queries, views, checkouts = data
     source = wr.EventSource("views", table=views, time="ts")
     users = group(source, ["user"], accuracy=accuracy)

@@ -17,7 +17,7 @@ import windrow as wr
 from windrow import agg
 from windrow.algebra.aggregation import Aggregation
 from windrow.errors import DataError, DefinitionError, SchemaError, StorageError, WindrowError
-from windrow.features import backfill
+from windrow.features import limits
 
 HOUR, DAY = 3_600_000, 86_400_000
 EVENTS = pa.table(
@@ -429,7 +429,7 @@ def test_a_file_that_cannot_be_read(
 
 
 def test_sums_that_overflow(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(backfill, "SLICE_ROWS", 2)  # other slices are written, and dropped again
+    monkeypatch.setattr(limits, "SLICE_ROWS", 2)  # other slices are written, and dropped again
     large = pa.array([2**62, 2**62, 1, 2, 3], pa.int64())
     shop.write(EVENTS.set_column(EVENTS.column_names.index("n"), "n", large))
     join = shop.join(agg.sum("n").over("30d"))
@@ -465,7 +465,7 @@ def test_expressions_that_fail_on_a_row(
     shop: Shop, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if name == "derive":
-        monkeypatch.setattr(backfill, "SLICE_ROWS", 2)  # some tasks succeed
+        monkeypatch.setattr(limits, "SLICE_ROWS", 2)  # some tasks succeed
     options, message = FAILING[name]
     rest = {key: value for key, value in options.items() if key != "aggregations"}
     shop.refuses(shop.join(*options.get("aggregations", []), **rest), DataError, message)

@@ -10,7 +10,8 @@ from feature_cases import PAIRS, WINDOWS, aggregation, cases, overflows, tables
 from feature_oracle import feature, same
 from windrow import agg
 from windrow.errors import DataError
-from windrow.features.compute import feature_type, group_features
+from windrow.features.compute.features import group_features
+from windrow.features.compute.types import feature_type
 from windrow.features.definitions import GroupBy
 from windrow.sources.definitions import EventSource
 

@@ -11,8 +11,9 @@ import pytest
 import windrow as wr
 from windrow import agg
 from windrow.algebra import aggregation, windows
-from windrow.algebra.windows import DAY, HOUR, MINUTE, Window, parse_length
+from windrow.algebra.windows import Window
 from windrow.errors import DefinitionError
+from windrow.time import DAY, HOUR, MINUTE, parse_length
 
 VIEWS = wr.EventSource(name="views", table="site.views", time="ts", partition="ds")
 

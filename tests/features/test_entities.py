@@ -16,8 +16,10 @@ from feature_oracle import feature, same
 from windrow import EventSource, GroupBy, agg
 from windrow.algebra.spans import SpannedColumn, Spans, evaluate_spans
 from windrow.errors import DataError
-from windrow.features.compute import Events, QueryTimes, feature_type, group_features
-from windrow.features.lifetimes import ALWAYS, lifetimes
+from windrow.features.compute.events import Events, QueryTimes
+from windrow.features.compute.features import group_features
+from windrow.features.compute.lifetimes import ALWAYS, lifetimes
+from windrow.features.compute.types import feature_type
 from windrow.rows.types import canonical_values
 
 

@@ -12,8 +12,11 @@ import pytest
 
 import windrow as wr
 from windrow import agg
-from windrow.features import arrange_stage, arrangements, run
-from windrow.features.plan import Arranging
+from windrow.arrangements import find as arrangements
+from windrow.features import limits
+from windrow.features.plan.arranging import Arranging
+from windrow.features.run import arrange as arrange_stage
+from windrow.features.run import backfill as run
 from windrow.shard.shard import Shard
 
 DAY = 86_400_000
@@ -310,9 +313,8 @@ def test_files_that_change_while_an_arrangement_is_half_done(
 def test_an_interrupted_computation_goes_on_after_the_last_slice(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from windrow.features import backfill
 
-    monkeypatch.setattr(backfill, "SLICE_ROWS", 40)
+    monkeypatch.setattr(limits, "SLICE_ROWS", 40)
     rows = 400
     keys = pa.array([i % 50 for i in range(rows)], pa.int64())
     times = pa.array([i * 1000 for i in range(rows)], STAMP)

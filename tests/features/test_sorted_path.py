@@ -25,11 +25,12 @@ from collisions import chain, colliding_row
 from feature_oracle import feature, same
 from windrow import agg
 from windrow.errors import StorageError
-from windrow.features import backfill
-from windrow.features.arrange import EVENT_ORDER, EVENT_TIME
-from windrow.features.compute import Events, QueryTimes, canonical_table, group_features
-from windrow.features.slices import read_sorted, row_scan
-from windrow.features.timeline import Lane, Timelines
+from windrow.features import limits
+from windrow.features.compute.events import Events, QueryTimes, canonical_table
+from windrow.features.compute.features import group_features
+from windrow.features.compute.timeline import Lane, Timelines
+from windrow.features.inputs.groups import EVENT_ORDER, EVENT_TIME
+from windrow.features.strategies.sorted_rows import read_sorted, row_scan
 from windrow.rows.hashing import hash_keys
 from windrow.rows.types import single_chunk
 from windrow.shard.plan import even_cuts, slices_between
@@ -427,7 +428,7 @@ def test_a_backfill_never_mixes_keys_of_one_hash(
     project = wr.Project(tmp_path / "state", spark=spark)
     assert reader in how_read(project, join, "queries")
     assert reader in how_read(project, join, "s")
-    monkeypatch.setattr(backfill, "SLICE_ROWS", 20)  # several slices
+    monkeypatch.setattr(limits, "SLICE_ROWS", 20)  # several slices
     check_rows(project.backfill(join), group, events, queries)
 
 

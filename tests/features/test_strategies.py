@@ -28,11 +28,14 @@ from feature_cases import (
 from feature_oracle import feature, same
 from windrow import agg
 from windrow.errors import DataError, OptionError
-from windrow.features import plan, tile_stage, tiled
-from windrow.features.broadcast import AskedKeys
-from windrow.features.compute import Events, QueryTimes, feature_type
-from windrow.features.partials import combine_features, no_partials, partial_features
-from windrow.features.tiles import Tiling, boards
+from windrow.features import limits
+from windrow.features.compute.events import Events, QueryTimes
+from windrow.features.compute.partials import combine_features, no_partials, partial_features
+from windrow.features.compute.types import feature_type
+from windrow.features.strategies import tiled
+from windrow.features.strategies.boards import boards
+from windrow.features.strategies.requested import AskedKeys
+from windrow.features.strategies.tiles import Tiling
 
 DAY = 86_400_000
 
@@ -260,9 +263,8 @@ def test_a_hot_key_is_split_by_time(
 def test_a_hot_key_is_found_and_only_it_has_tiles(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tile_stage, "SLICE_ROWS", 10_000)
-    monkeypatch.setattr(tiled, "SLICE_ROWS", 10_000)
-    monkeypatch.setattr(plan, "HOT_ROWS", 20_000)
+    monkeypatch.setattr(limits, "SLICE_ROWS", 10_000)
+    monkeypatch.setattr(limits, "LARGE_KEY_SLICES", 2)
     rng = np.random.default_rng(4)
     rows = 90_000
     keys = np.where(rng.random(rows) < 0.9, 7, rng.integers(0, 50, rows))

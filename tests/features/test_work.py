@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from windrow.errors import DataError
-from windrow.features import work
-from windrow.features.work import work_folder
-from windrow.shard.store import Store
+from windrow.storage import work
+from windrow.storage.store import Store
+from windrow.storage.work import work_folder
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from semantics import SCALAR_TYPES, grouped, scalar_values
 from strategies import NAN, UTC, any_fields
 from windrow.rows.hashing import hash_keys, hash_rows
 from windrow.rows.types import canonical_schema, canonical_values, conform
-from windrow.spark import arrow_to_spark_schema
+from windrow.spark.schemas import arrow_to_spark_schema
 
 POINT = pa.struct([("x", pa.float64()), ("y", pa.int32())])
 

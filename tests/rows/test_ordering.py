@@ -25,7 +25,7 @@ from windrow.rows.ordering import (
     is_lossless,
 )
 from windrow.rows.types import canonical_values
-from windrow.spark import arrow_to_spark_schema
+from windrow.spark.schemas import arrow_to_spark_schema
 
 TYPES = [*SCALAR_TYPES, pa.decimal128(18, 4), pa.decimal128(19, 4)]
 

@@ -33,7 +33,7 @@ from windrow.errors import UpperMismatchError
 from windrow.shard import part
 from windrow.shard.append import BatchWriter, sort_and_consolidate
 from windrow.shard.spec import ShardSpec
-from windrow.shard.store import Store
+from windrow.storage.store import Store
 from windrow.updates import update_schema
 
 GROUP_ROWS = 4  # with a part_bytes of 1, each part holds this many updates

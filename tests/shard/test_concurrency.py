@@ -22,8 +22,9 @@ from windrow import Shard
 from windrow.errors import ShardExistsError, StorageError, UpperMismatchError
 from windrow.shard.compact import Compacted
 from windrow.shard.log import Log
-from windrow.shard.part import Part, WrittenPart
-from windrow.shard.store import Store
+from windrow.shard.part import Part
+from windrow.spark.tasks import WrittenFile
+from windrow.storage.store import Store
 from windrow.updates import update_schema
 
 # `at` repeats the time of the update, which `_time` no longer tells once `since` has passed it.
@@ -329,7 +330,7 @@ def compact_together(uri: str) -> Compacted:
     """Compact, and commit no sooner than the other has merged, too."""
     replace = Log.replace
 
-    def meet_and_replace(log: Log, removed: Sequence[Part], parts: Sequence[WrittenPart]) -> bool:
+    def meet_and_replace(log: Log, removed: Sequence[Part], parts: Sequence[WrittenFile]) -> bool:
         Log.replace = replace  # type: ignore[method-assign]
         meeting.pair.wait(PATIENCE)
         return replace(log, removed, parts)
@@ -366,7 +367,7 @@ def test_compaction_neither_blocks_nor_loses_what_happens_meanwhile(
     oracle = filled(shard, 4)
     replace = Log.replace
 
-    def replace_late(log: Log, removed: Sequence[Part], parts: Sequence[WrittenPart]) -> bool:
+    def replace_late(log: Log, removed: Sequence[Part], parts: Sequence[WrittenFile]) -> bool:
         other = Shard.open(shard.uri)
         oracle.append(filled(other, 1).updates)
         other.advance_since(2)

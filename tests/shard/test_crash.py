@@ -27,7 +27,7 @@ from windrow.errors import StorageError, UpperMismatchError
 from windrow.shard import part
 from windrow.shard.log import Log
 from windrow.shard.spec import ShardSpec
-from windrow.shard.store import Store
+from windrow.storage.store import Store
 from windrow.updates import update_schema
 
 SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.string())])

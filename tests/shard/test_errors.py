@@ -32,7 +32,7 @@ from windrow.errors import (
 from windrow.shard import append as append_module
 from windrow.shard.log import Log
 from windrow.shard.spec import Order
-from windrow.shard.store import Store
+from windrow.storage.store import Store
 
 SCHEMA = pa.schema(
     [

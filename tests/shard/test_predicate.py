@@ -42,7 +42,7 @@ from windrow.shard.predicate import (
     evaluate,
     may_match,
 )
-from windrow.spark import arrow_to_spark_schema
+from windrow.spark.schemas import arrow_to_spark_schema
 
 COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
     "==": operator.eq,

@@ -28,8 +28,8 @@ from windrow.shard.part import Part
 from windrow.shard.plan import runs_of
 from windrow.shard.scan import Counters, Slice
 from windrow.shard.spec import Order, ShardSpec
-from windrow.shard.store import Store
-from windrow.spark import arrow_to_spark_schema
+from windrow.spark.schemas import arrow_to_spark_schema
+from windrow.storage.store import Store
 
 UTC = dt.UTC
 EVENTS = pa.schema([("k", pa.int64()), ("n", pa.int64()), ("s", pa.string())])

@@ -31,7 +31,7 @@ from windrow.errors import (
 )
 from windrow.shard.cache import PartCache
 from windrow.shard.spec import Order, by_columns, by_hash
-from windrow.shard.store import Store
+from windrow.storage.store import Store
 
 SCHEMA = pa.schema(
     [
@@ -432,7 +432,7 @@ def test_spark_reads_and_writes_the_store(place: Place, spark: Any) -> None:
 
 
 def test_arrow_file_systems_are_made_once(s3: Place) -> None:
-    from windrow.shard.store import _file_system
+    from windrow.storage.store import _file_system
 
     store = Store.at(s3.root, s3.options)
     assert isinstance(_file_system(store)[0], pafs.S3FileSystem)

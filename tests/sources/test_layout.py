@@ -12,12 +12,13 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import write_deltalake
 
-from windrow.shard.store import Store
 from windrow.sources.bound import bind_table
 from windrow.sources.files import ParquetFiles
 from windrow.sources.layout import parquet_uris, spark_schema
 from windrow.sources.partitions import PartitionRange
-from windrow.spark import spark_to_arrow_schema
+from windrow.spark.schemas import spark_to_arrow_schema
+from windrow.spark.session import Engine
+from windrow.storage.store import Store
 
 NOON = dt.datetime(2021, 9, 1, 12)
 PLAIN: dict[str, tuple[pa.DataType, Any]] = {
@@ -110,7 +111,7 @@ def test_folders_of_partitions(spark: Any, tmp_path: Path, folders: list[str]) -
     found = found_schema(tmp_path)
     if "=" in folders[0]:
         assert found is None or found == spark_finds(spark, tmp_path)
-    table = bind_table(spark, str(tmp_path), "test")
+    table = bind_table(Engine(spark), str(tmp_path), "test")
     assert table.parquet is not None
     assert table.parquet.rows == 2 * len(folders)
     assert table.schema.names[0] == "long"
@@ -130,7 +131,7 @@ def test_hidden_files_do_not_count(spark: Any, tmp_path: Path) -> None:
     (tmp_path / "_SUCCESS").touch()
     (tmp_path / "_temporary").mkdir()
     pq.write_table(table_of({"a": PLAIN["long"]}), tmp_path / "_temporary" / "d.parquet")
-    table = bind_table(spark, str(tmp_path), "test")
+    table = bind_table(Engine(spark), str(tmp_path), "test")
     assert table.uris == (f"{tmp_path}/a.parquet",)
     assert table.frame.count() == 2
 
@@ -139,13 +140,13 @@ def test_names_with_odd_characters(spark: Any, tmp_path: Path) -> None:
     folder = tmp_path / "a b%20c"
     folder.mkdir()
     pq.write_table(table_of({"a": PLAIN["long"]}), folder / "x y.parquet")
-    table = bind_table(spark, str(folder), "test")
+    table = bind_table(Engine(spark), str(folder), "test")
     assert table.parquet is not None
     assert table.frame.count() == table.parquet.rows == 2
     rows, _ = table.rows([], [], 2)
     assert rows is not None
     write_deltalake(str(tmp_path / "d e"), table_of({"a": PLAIN["long"]}))
-    assert bind_table(spark, str(tmp_path / "d e"), "test").frame.count() == 2
+    assert bind_table(Engine(spark), str(tmp_path / "d e"), "test").frame.count() == 2
 
 
 def test_only_files_with_times_in_range_are_kept(spark: Any, tmp_path: Path) -> None:
@@ -156,7 +157,7 @@ def test_only_files_with_times_in_range_are_kept(spark: Any, tmp_path: Path) -> 
             pa.table({"ts": pa.array(times, pa.timestamp("us", "UTC"))}),
             tmp_path / f"{day}.parquet",
         )
-    table = bind_table(spark, str(tmp_path), "test")
+    table = bind_table(Engine(spark), str(tmp_path), "test")
     second = int(dt.datetime(2021, 9, 2, tzinfo=dt.UTC).timestamp() * 1000)
 
     def kept(start: int | None, end: int | None) -> list[str]:
@@ -175,7 +176,7 @@ def test_a_range_without_partitions_is_empty(spark: Any, tmp_path: Path) -> None
     (tmp_path / "ds=2021-09-01").mkdir()
     pq.write_table(table_of({"a": PLAIN["long"]}), tmp_path / "ds=2021-09-01" / "a.parquet")
     days = PartitionRange("ds", start="2022-01-01", missing="ignore")
-    table = bind_table(spark, str(tmp_path), "test", partitions=days)
+    table = bind_table(Engine(spark), str(tmp_path), "test", partitions=days)
     assert table.uris == ()
     assert table.schema.names == table.frame.columns == ["a", "ds"]
     assert table.frame.count() == 0

@@ -12,7 +12,6 @@ All times are int64 milliseconds since the epoch, UTC.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -23,13 +22,7 @@ import numpy as np
 
 from windrow.errors import DefinitionError
 from windrow.rows.ordering import LOWEST
-
-SECOND = 1_000
-MINUTE = 60 * SECOND
-HOUR = 60 * MINUTE
-DAY = 24 * HOUR
-_UNITS = {"s": SECOND, "m": MINUTE, "h": HOUR, "d": DAY, "w": 7 * DAY}
-_LONGEST = 2**62
+from windrow.time import DAY, HOUR, MINUTE, SECOND, floor_to, parse_length
 
 
 class WindowKind(Enum):
@@ -37,28 +30,6 @@ class WindowKind(Enum):
     HOPPING = "hopping"
     SAWTOOTH = "sawtooth"
     LIFETIME = "lifetime"
-
-
-def parse_length(text: str, what: str = "window") -> int:
-    """Milliseconds of a length such as `90s`, `5m`, `5h`, `7d` or `2w`.
-
-    >>> parse_length("90s"), parse_length("2w") == 14 * DAY
-    (90000, True)
-    """
-    match = re.fullmatch(r"\s*(-?\d+)\s*([a-zA-Z]*)\s*", text) if isinstance(text, str) else None
-    if match is None:
-        raise DefinitionError(f"{what} {text!r} is not a length; write for example '5h' or '7d'")
-    amount, unit = int(match[1]), match[2]
-    if unit not in _UNITS:
-        raise DefinitionError(
-            f"{what} {text!r} has the unit {unit!r}; the units are {', '.join(_UNITS)}"
-        )
-    if amount <= 0:
-        raise DefinitionError(f"{what} {text!r} is not positive")
-    length = amount * _UNITS[unit]
-    if length > _LONGEST:
-        raise DefinitionError(f"{what} {text!r} is longer than all of time; leave it out instead")
-    return length
 
 
 _STANDARD_HOPS = ((12 * DAY, DAY), (12 * HOUR, HOUR), (0, 5 * MINUTE))
@@ -99,12 +70,6 @@ def default_hops(rules: Mapping[str, str]) -> Iterator[None]:
         yield
     finally:
         _hops.reset(token)
-
-
-def floor_to(times: np.ndarray, step: int) -> np.ndarray:
-    """The greatest multiple of `step` not above each time (also before the epoch)."""
-    floored: np.ndarray = times // step * step
-    return floored
 
 
 @dataclass(frozen=True)

@@ -7,12 +7,13 @@ from collections.abc import Iterator
 import pyarrow as pa
 from rich.text import Text
 
-from windrow.algebra.windows import DAY, HOUR, MINUTE, SECOND, Window, WindowKind
+from windrow.algebra.windows import Window, WindowKind
 from windrow.commands.days import check_days
 from windrow.commands.render import console, plain_table
-from windrow.features.compute import feature_type
-from windrow.features.plan import BackfillPlan
-from windrow.spark import arrow_to_spark_schema
+from windrow.features.compute.types import feature_type
+from windrow.features.plan.backfill import BackfillPlan
+from windrow.spark.schemas import arrow_to_spark_schema
+from windrow.time import DAY, HOUR, MINUTE, SECOND
 from windrow.workspace import Workspace
 
 

@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from windrow.features.run import BackfillSummary
+from windrow.features.run.backfill import BackfillSummary
 
 _WIDTH = 120  # of output that no terminal shows
 

@@ -1,0 +1,1 @@
+"""Features, point in time: definitions, and the backfill on Spark."""

@@ -16,23 +16,17 @@ import pyarrow.parquet as pq
 from windrow.errors import DataError, SchemaError, StorageError
 from windrow.rows.types import check_schema
 from windrow.shard.append import BatchWriter
-from windrow.shard.part import (
-    UNSORTED,
-    PartName,
-    WrittenPart,
-    delta_statistics,
-    fingerprint,
-    new_id,
-)
-from windrow.shard.report import Written
+from windrow.shard.part import UNSORTED, PartName, delta_statistics, fingerprint
 from windrow.shard.spec import PREFIX
-from windrow.shard.store import Store
+from windrow.spark.tasks import Written, WrittenFile
+from windrow.storage.names import new_id
+from windrow.storage.store import Store
 from windrow.updates import DIFF, TIME, int64_values, update_schema
 
 
 def adopt_files(writer: BatchWriter, paths: Sequence[str]) -> Written:
     """Copy `paths` (URIs or local paths) into the shard's store as unsorted parts."""
-    parts: list[WrittenPart] = []
+    parts: list[WrittenFile] = []
     digest = 0
     try:
         for path in paths:
@@ -46,7 +40,7 @@ def adopt_files(writer: BatchWriter, paths: Sequence[str]) -> Written:
     return Written(parts, digest)
 
 
-def _adopt(writer: BatchWriter, path: str) -> tuple[WrittenPart | None, int]:
+def _adopt(writer: BatchWriter, path: str) -> tuple[WrittenFile | None, int]:
     source, file_name = Store.of_file(path, writer.store.options_dict)
     try:
         file = pq.ParquetFile(source.open_input(file_name))
@@ -76,7 +70,7 @@ def _adopt(writer: BatchWriter, path: str) -> tuple[WrittenPart | None, int]:
     name = PartName(writer.lower, writer.upper, new_id(), 0, new_id(), UNSORTED, retractions)
     writer.store.copy_in(path, str(name))
     size = writer.store.size(str(name))
-    return WrittenPart(str(name), statistics["numRecords"], size, json.dumps(statistics)), digest
+    return WrittenFile(str(name), statistics["numRecords"], size, json.dumps(statistics)), digest
 
 
 def _check_file(file: pq.ParquetFile, writer: BatchWriter, path: str) -> None:

@@ -16,20 +16,13 @@ import pyarrow as pa
 from windrow.errors import DataError, OptionError, SchemaError
 from windrow.merging import consolidate_sorted, sort_words
 from windrow.rows.types import check_schema, describe, single_chunk
-from windrow.shard.part import (
-    CONSOLIDATED,
-    PART_BYTES,
-    PartWriter,
-    WrittenPart,
-    fingerprint,
-    new_id,
-    stored_table,
-)
-from windrow.shard.report import Written, peak_memory, run_numbered, run_writers
+from windrow.shard.part import CONSOLIDATED, PART_BYTES, PartWriter, fingerprint, stored_table
 from windrow.shard.scan import order_words
 from windrow.shard.spec import ShardSpec
-from windrow.shard.store import Store
-from windrow.spark import quoted, spark_to_arrow_schema
+from windrow.spark.schemas import quoted, spark_to_arrow_schema
+from windrow.spark.tasks import Written, WrittenFile, peak_memory, run_numbered, run_writers
+from windrow.storage.names import new_id
+from windrow.storage.store import Store
 from windrow.updates import DIFF, TIME, as_updates, int64_values, replace_column, update_schema
 
 if TYPE_CHECKING:
@@ -57,7 +50,7 @@ class BatchWriter:
     dry: bool = False  # compute the digest, write nothing
 
     def write(self, batches: Iterable[pa.RecordBatch], task: int = 0) -> Written:
-        parts: list[WrittenPart] = []
+        parts: list[WrittenFile] = []
         digest = 0
         run, first = self.run, task * INDEXES_PER_TASK
         rows = 0
@@ -90,7 +83,7 @@ class BatchWriter:
             )
         return stored_table(updates, self.spec)
 
-    def _write_run(self, stored: pa.Table, run: str, first_index: int) -> list[WrittenPart]:
+    def _write_run(self, stored: pa.Table, run: str, first_index: int) -> list[WrittenFile]:
         writer = PartWriter(
             self.store,
             self.spec,

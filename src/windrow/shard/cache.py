@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from windrow.shard.part import Part, new_id
+from windrow.shard.part import Part
+from windrow.storage.names import new_id
 
 if TYPE_CHECKING:
     from windrow.shard.scan import Scan

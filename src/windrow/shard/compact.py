@@ -21,18 +21,12 @@ from windrow.rows.ordering import HIGHEST
 from windrow.shard.append import INDEXES_PER_TASK
 from windrow.shard.log import Log
 from windrow.shard.merge import merged_tables
-from windrow.shard.part import (
-    CONSOLIDATED,
-    PART_BYTES,
-    Part,
-    PartWriter,
-    WrittenPart,
-    new_id,
-)
+from windrow.shard.part import CONSOLIDATED, PART_BYTES, Part, PartWriter
 from windrow.shard.plan import SLICE_ROWS, plan_read, runs_of
-from windrow.shard.report import Written, run_writers
 from windrow.shard.scan import Counters, Scan, Slice, TimeRange
-from windrow.spark import parallelism
+from windrow.spark.session import parallelism
+from windrow.spark.tasks import Written, WrittenFile, run_writers
+from windrow.storage.names import new_id
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -157,7 +151,7 @@ class MergeJob:
     run: str
     part_bytes: int = PART_BYTES
 
-    def write(self, number: int) -> list[WrittenPart]:
+    def write(self, number: int) -> list[WrittenFile]:
         """Merge one slice; its parts stand in the run at the slice's place."""
         writer = PartWriter(
             self.scan.store,
@@ -179,7 +173,7 @@ class MergeJob:
         return writer.close()
 
 
-def _on_spark(spark: SparkSession, job: MergeJob) -> list[WrittenPart]:
+def _on_spark(spark: SparkSession, job: MergeJob) -> list[WrittenFile]:
     def write(batches: Iterator[pa.RecordBatch]) -> Written:
         numbers = [n for batch in batches for n in batch.column(0).to_pylist()]
         return Written([part for number in numbers for part in job.write(number)])

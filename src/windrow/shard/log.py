@@ -25,9 +25,10 @@ from windrow.errors import (
     StorageError,
     UpperMismatchError,
 )
-from windrow.shard.part import Part, WrittenPart, parts_from_log
+from windrow.shard.part import Part, parts_from_log
 from windrow.shard.spec import FORMAT_VERSION, ShardSpec
-from windrow.shard.store import Store
+from windrow.spark.tasks import WrittenFile
+from windrow.storage.store import Store
 
 UPPER = "windrow.upper"
 SINCE = "windrow.since"
@@ -133,7 +134,7 @@ class Log:
 
     def append(
         self,
-        parts: Sequence[WrittenPart],
+        parts: Sequence[WrittenFile],
         lower: int,
         upper: int,
         token: str,
@@ -188,7 +189,7 @@ class Log:
         """Move `since` forward; False if it is there or beyond already."""
         return self._commit(lambda: self.since < since, list, [Transaction(SINCE, since)], {})
 
-    def replace(self, removed: Sequence[Part], parts: Sequence[WrittenPart]) -> bool:
+    def replace(self, removed: Sequence[Part], parts: Sequence[WrittenFile]) -> bool:
         """Swap parts for others that hold the same history. False if one is gone already."""
         paths = {part.path for part in removed}
         now = int(time.time() * 1000)
@@ -266,7 +267,7 @@ class Log:
         return removed
 
 
-def _adds(parts: Sequence[WrittenPart], data_change: bool) -> list[Any]:
+def _adds(parts: Sequence[WrittenFile], data_change: bool) -> list[Any]:
     now = int(time.time() * 1000)
     return [
         AddAction(part.path, part.bytes, {}, now, data_change, part.statistics) for part in parts

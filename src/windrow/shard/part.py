@@ -17,7 +17,6 @@ import datetime as dt
 import functools
 import json
 import math
-import uuid
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -30,7 +29,9 @@ import pyarrow.parquet as pq
 from windrow.errors import StorageError
 from windrow.shard.predicate import Bounds
 from windrow.shard.spec import HASH, PREFIX, ShardSpec
-from windrow.shard.store import Store
+from windrow.spark.tasks import WrittenFile
+from windrow.storage.names import new_id
+from windrow.storage.store import Store
 from windrow.updates import DIFF, TIME, int64_values
 
 UNSORTED, SORTED, CONSOLIDATED = "u", "s", "c"
@@ -78,10 +79,6 @@ class PartName:
             ) from error
 
 
-def new_id() -> str:
-    return uuid.uuid4().hex[:16]
-
-
 @dataclass(frozen=True)
 class Part:
     """A part as the log knows it. Prefix bounds are None for unsorted parts without them."""
@@ -102,16 +99,6 @@ class Part:
     def order(self) -> tuple[int, int]:
         """Parts of a run, put in this order, are one sorted sequence."""
         return (self.prefix[0], self.name.index)
-
-
-@dataclass(frozen=True)
-class WrittenPart:
-    """A part that rests in the store but not yet in the log: what a task reports."""
-
-    path: str
-    rows: int
-    bytes: int
-    statistics: str  # Delta's JSON
 
 
 def parquet_options(spec: ShardSpec, sample: pa.Table) -> dict[str, Any]:
@@ -177,7 +164,7 @@ class PartWriter:
         self._writer: pq.ParquetWriter | None = None
         self._retractions = 0
         self._hot: dict[int, int] = {}
-        self.written: list[WrittenPart] = []
+        self.written: list[WrittenFile] = []
         self.rows = 0
         self.bytes = 0
 
@@ -190,7 +177,7 @@ class PartWriter:
         while self._pending_rows >= ROW_GROUP_ROWS:
             self._flush(ROW_GROUP_ROWS)
 
-    def close(self) -> list[WrittenPart]:
+    def close(self) -> list[WrittenFile]:
         if self._pending_rows:
             self._flush(self._pending_rows)
         self._finish()
@@ -241,7 +228,7 @@ class PartWriter:
         metadata = pq.read_metadata(pa.BufferReader(data))
         self.bytes += data.size
         self.written.append(
-            WrittenPart(
+            WrittenFile(
                 str(name), metadata.num_rows, data.size, delta_statistics(metadata, self._spec)
             )
         )

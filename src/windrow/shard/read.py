@@ -15,7 +15,8 @@ from windrow.shard.merge import Consolidation, read_slice
 from windrow.shard.part import Part
 from windrow.shard.plan import SLICE_ROWS, ReadPlan, plan_read
 from windrow.shard.scan import Counters, Scan, Slice
-from windrow.spark import arrow_to_spark_schema, parallelism, quoted, spark_to_arrow_schema
+from windrow.spark.schemas import arrow_to_spark_schema, quoted, spark_to_arrow_schema
+from windrow.spark.session import parallelism
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Observation, SparkSession

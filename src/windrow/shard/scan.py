@@ -26,7 +26,7 @@ from windrow.shard.keys import KeySet
 from windrow.shard.part import Part, group_bounds
 from windrow.shard.predicate import Predicate, columns_of, evaluate, may_match
 from windrow.shard.spec import HASH, PREFIX, ShardSpec
-from windrow.shard.store import Store
+from windrow.storage.store import Store
 from windrow.updates import DIFF, TIME, int64_values, replace_column, update_schema
 
 ROUND_ROWS = 500_000  # updates that a merge holds at a time, over all runs

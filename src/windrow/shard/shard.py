@@ -22,11 +22,11 @@ from windrow.shard.part import PART_BYTES
 from windrow.shard.plan import runs_of
 from windrow.shard.predicate import Predicate, bind, is_changed
 from windrow.shard.read import Read
-from windrow.shard.report import Written
 from windrow.shard.scan import Scan, TimeRange
 from windrow.shard.spec import Order, ShardSpec, by_hash
-from windrow.shard.store import Store
-from windrow.spark import is_dataframe, spark_to_arrow_schema
+from windrow.spark.schemas import is_dataframe, spark_to_arrow_schema
+from windrow.spark.tasks import Written
+from windrow.storage.store import Store
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

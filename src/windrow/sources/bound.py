@@ -18,16 +18,17 @@ from urllib.parse import unquote
 import pyarrow as pa
 
 from windrow.errors import StorageError
-from windrow.shard.store import Store
 from windrow.sources.columns import Form, Taken
 from windrow.sources.files import FileRows, Moments, ParquetFiles
 from windrow.sources.layout import are_parquet, parquet_uris, spark_schema
 from windrow.sources.partitions import PartitionRange
 from windrow.sources.tables import files_of, load_table, require_columns, select_columns
-from windrow.spark import quoted, spark_to_arrow_schema
+from windrow.spark.schemas import quoted, spark_to_arrow_schema
+from windrow.spark.session import Engine
+from windrow.storage.store import Store
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
     Load = Callable[[Sequence[str] | None], DataFrame]
 
@@ -128,7 +129,7 @@ class BoundTable:
 
 
 def bind_table(
-    spark: SparkSession,
+    engine: Engine,
     table: Any,
     what: str,
     *,
@@ -140,12 +141,12 @@ def bind_table(
     """Find a table's columns, types and files."""
     found = None
     if where is None:
-        found = _by_footers(spark, table, what, select, partitions, options)
-    return found or _by_spark(spark, table, what, select, where, partitions, options)
+        found = _by_footers(engine, table, what, select, partitions, options)
+    return found or _by_spark(engine, table, what, select, where, partitions, options)
 
 
 def _by_footers(
-    spark: SparkSession,
+    engine: Engine,
     table: Any,
     what: str,
     select: tuple[tuple[str, str], ...],
@@ -172,7 +173,7 @@ def _by_footers(
     def load(files: Sequence[str] | None) -> DataFrame:
         chosen = uris if files is None else files
         # Without files Spark would not know the columns.
-        frame = load_table(spark, table, what, options, chosen or None)
+        frame = load_table(engine.spark, table, what, options, chosen or None)
         frame = frame if chosen else frame.limit(0)
         return select_columns(frame, select, None, what)
 
@@ -210,7 +211,7 @@ def _known(
 
 
 def _by_spark(
-    spark: SparkSession,
+    engine: Engine,
     table: Any,
     what: str,
     select: tuple[tuple[str, str], ...],
@@ -219,8 +220,8 @@ def _by_spark(
     options: Mapping[str, str] | None,
 ) -> BoundTable:
     """A table whose columns only Spark knows."""
-    whole = load_table(spark, table, what, options)
-    uris = files_of(spark, table, whole)
+    whole = load_table(engine.spark, table, what, options)
+    uris = files_of(engine.spark, table, whole)
     if partitions is not None:
         whole, uris = _in_range(whole, uris, partitions, what)
     sources = _plain_columns(whole.columns, select)
@@ -229,7 +230,9 @@ def _by_spark(
     def load(files: Sequence[str] | None) -> DataFrame:
         if files is None:
             return frame
-        return select_columns(load_table(spark, table, what, options, files), select, where, what)
+        return select_columns(
+            load_table(engine.spark, table, what, options, files), select, where, what
+        )
 
     obstacle, parquet = _direct(uris, where, options)
     return BoundTable(

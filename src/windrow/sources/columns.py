@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from windrow.errors import DataError
 from windrow.sources.times import millis_sql, to_millis
-from windrow.spark import quoted
+from windrow.spark.schemas import quoted
 
 _COMES = ("insert", "update_postimage")
 _GOES = ("delete", "update_preimage")

@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from windrow.algebra.windows import DAY, parse_length
 from windrow.errors import DefinitionError
 from windrow.sources.partitions import PartitionRange
+from windrow.time import DAY, parse_length
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 

@@ -21,9 +21,9 @@ import pyarrow.parquet as pq
 
 from windrow.errors import SchemaError, StorageError
 from windrow.rows.types import canonical_type
-from windrow.shard.store import Store
 from windrow.sources.columns import Taken
 from windrow.sources.times import to_millis
+from windrow.storage.store import Store
 from windrow.updates import TIME
 
 TASK_ROWS = 2_000_000  # a task sorts as many rows at a time, and writes them as one run

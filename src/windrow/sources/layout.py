@@ -14,10 +14,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from windrow.shard.store import Store
 from windrow.sources.files import ParquetFiles, partition_values
-from windrow.sources.partitions import is_day
 from windrow.sources.tables import delta_files, is_delta, is_path
+from windrow.storage.store import Store
+from windrow.time import is_day
 
 _SUFFIXES = (".parquet", ".parq")
 

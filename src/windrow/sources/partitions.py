@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
-from typing import Any
 
 from windrow.errors import DataError, DefinitionError
-
-_DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
+from windrow.time import is_day
 
 
 @dataclass(frozen=True)
@@ -63,16 +60,6 @@ class PartitionRange:
                 "them, narrow start_partition and end_partition, or set "
                 "missing_partitions='ignore'"
             )
-
-
-def is_day(text: Any) -> bool:
-    if not isinstance(text, str) or not _DAY.fullmatch(text):
-        return False
-    try:
-        date.fromisoformat(text)
-    except ValueError:
-        return False
-    return True
 
 
 def _days(first: str, last: str) -> Iterator[str]:

@@ -10,8 +10,8 @@ from urllib.parse import unquote
 import pyarrow as pa
 
 from windrow.errors import DefinitionError, SchemaError, StorageError, unknown_column
-from windrow.shard.store import Store
-from windrow.spark import is_dataframe
+from windrow.spark.schemas import is_dataframe
+from windrow.storage.store import Store
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -16,16 +16,15 @@ from typing import Any, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from windrow.algebra.windows import DAY
 from windrow.errors import DefinitionError, OptionError, SchemaError
 from windrow.features.definitions import GroupBy, Join, JoinedGroup
-from windrow.features.queries import first_millisecond
 from windrow.sources.definitions import Source
 from windrow.sources.times import to_millis
 from windrow.testing.groups import canonical, features_of
 from windrow.testing.rows import Rows
 from windrow.testing.sources import given_rows, raw_times, require_columns, selected, time_column
 from windrow.testing.sql import evaluate
+from windrow.time import DAY, first_millisecond
 
 __all__ = ["backfill", "features"]
 

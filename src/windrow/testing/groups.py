@@ -10,11 +10,12 @@ import numpy as np
 import pyarrow as pa
 
 from windrow.errors import DataError, SchemaError
-from windrow.features.arrange import condition_mask, key_type
-from windrow.features.backfill import check_keys
-from windrow.features.compute import Events, QueryTimes, feature_type, group_features
+from windrow.features.compute.events import Events, QueryTimes
+from windrow.features.compute.features import group_features
+from windrow.features.compute.lifetimes import ALWAYS, lifetimes
+from windrow.features.compute.types import feature_type
 from windrow.features.definitions import GroupBy, JoinedGroup
-from windrow.features.lifetimes import ALWAYS, lifetimes
+from windrow.features.inputs.groups import check_keys, condition_mask, key_type
 from windrow.rows.types import (
     canonical_schema,
     canonical_type,

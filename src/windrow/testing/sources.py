@@ -1,6 +1,6 @@
 """The tables of a source, in memory: which of their rows are taken, and when each came or went.
 
-This is what `windrow.features.pieces` does with tables on Spark.
+This is what `windrow.sources.pieces` does with tables on Spark.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from windrow.algebra.windows import DAY
 from windrow.errors import DataError, OptionError, SchemaError, unknown_column
 from windrow.features.definitions import Queries
 from windrow.rows.types import single_chunk
 from windrow.sources.columns import Form, Taken
 from windrow.sources.definitions import EntitySource, EventSource, Source
 from windrow.sources.times import check_time_type
-from windrow.spark import quoted
+from windrow.spark.schemas import quoted
 from windrow.testing.rows import Rows
 from windrow.testing.sql import column_name, condition, evaluate, plain_name
+from windrow.time import DAY
 from windrow.updates import DIFF, TIME
 
 _TABLES = ("snapshots", "mutations", "changes", "shard")

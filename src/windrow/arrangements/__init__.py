@@ -1,0 +1,1 @@
+"""Arrangements: shards by key, named by what they hold, and shared by whoever needs the same."""

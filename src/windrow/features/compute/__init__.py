@@ -1,0 +1,1 @@
+"""Features of one slice: Arrow in, Arrow out. No Spark, no files."""

@@ -1,0 +1,13 @@
+"""The sizes by which a backfill is planned: one place, read when a decision is made.
+
+Each bounds what a task holds, or says from where on one way is faster than another;
+docs/performance.md has the measurements.
+"""
+
+SLICE_ROWS = 1_000_000  # events and queries that a task holds; a key is never cut
+LARGE_KEY_SLICES = 8  # a key with more events than this many slices is computed by tiles
+FEW_QUERIES = 50_000  # every task reads and sorts them itself: that costs less than a Spark job
+FEW_REQUESTED = 50  # events for each query of a slice, from which on filtering first pays
+BROADCAST_QUERIES = 20_000  # a task holds all of them
+BROADCAST_RATIO = 100  # events for each query, at least: else arranging pays soon
+BROADCAST_EVENTS = 500_000  # events of requested keys that a task holds before it lifts them

@@ -1,0 +1,223 @@
+"""The plan of a backfill: every decision, as data. `explain` prints it, `run` obeys it.
+
+read      which tables, by tasks or by Spark's reader, and why
+arrange   which arrangements are there, which are built, and why
+compute   which groups in one pass over the sorted queries
+store     where the result goes
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import date
+from typing import TYPE_CHECKING, Any
+
+from windrow.arrangements.find import find
+from windrow.errors import OptionError
+from windrow.features import limits
+from windrow.features.definitions import Join
+from windrow.features.inputs.groups import GroupInputs, check_keys
+from windrow.features.inputs.queries import QueryInputs
+from windrow.features.plan.arranging import Arranging, Reading, _many
+from windrow.features.plan.passes import Pass, passes_of
+from windrow.features.plan.strategy import BROADCAST, STRATEGIES, TILES, choose_strategy
+from windrow.spark.session import Engine
+from windrow.storage.names import digest
+from windrow.storage.store import Store
+
+if TYPE_CHECKING:
+    pass
+
+
+@dataclass(frozen=True)
+class PassPlan:
+    """Groups computed together, beside the queries sorted by the same keys; how, and why so.
+
+    `arrangements` are numbers of the plan's arrangements, one per group. `sorts`: the queries are
+    sorted by a job of their own; otherwise they are few, and every task sorts them.
+    """
+
+    keys: Pass
+    arrangements: tuple[int, ...]
+    events: int | None
+    queries: int | None
+    strategy: str
+    reason: str
+    sorts: bool
+    gathers: bool  # rows change: to broadcast is to arrange those of asked keys, for this run
+
+    def __str__(self) -> str:
+        features = sum(len(g.group.features) for g in self.keys.groups)
+        windows = {f.window for g in self.keys.groups for f in g.group.features}
+        names = ", ".join(g.group.name for g in self.keys.groups)
+        text = (
+            f"{names}: {self.strategy} by {', '.join(self.keys.left_keys)} ({self.reason}); "
+            f"{_many(features, 'feature')} in {_many(len(windows), 'window')}"
+        )
+        if self.strategy == BROADCAST:
+            if self.gathers:
+                return f"{text}; only rows of keys that are asked for are arranged"
+            return f"{text}; events are neither sorted nor stored"
+        if self.strategy == TILES:
+            hops = "5 min, 1 h and 1 d"
+            return f"{text}; tails from tiles of {hops}, heads from raw events"
+        text += ", one pass over the events"
+        if self.events is not None and self.queries is not None:
+            slices = max(-(-(self.events + self.queries) // limits.SLICE_ROWS), 1)
+            shown = f"{_many(slices, 'slice')} of at most {limits.SLICE_ROWS:,} rows"
+            text += f"; at least {shown}, or a key"
+        return text
+
+
+@dataclass(frozen=True)
+class BackfillPlan:
+    """All of a backfill. `str(plan)` is what `explain` prints."""
+
+    join: Join
+    start: str | None
+    end: str | None
+    queries: QueryInputs
+    reading: Reading
+    arrangements: tuple[Arranging, ...]
+    passes: tuple[PassPlan, ...]
+    result: Store
+    finished: int = 0  # slices that an interrupted run of the same has finished
+
+    @property
+    def arranged(self) -> set[int]:
+        """The arrangements that are needed: those of passes that do not broadcast."""
+        merging = (one for one in self.passes if one.strategy != BROADCAST)
+        return {number for one in merging for number in one.arrangements}
+
+    @property
+    def fingerprint(self) -> str | None:
+        """The same for the same work over the same data; None if nobody can tell."""
+        stamps = self.queries.table.stamps()
+        if stamps is None or any(one.todo.uri is None for one in self.arrangements):
+            return None
+        groups = [
+            [g.left_keys, g.prefix, g.group.name, g.group.accuracy, g.group.refresh]
+            for g in self.join.groups
+        ]
+        aggregations = [
+            (a.identity, a.alias) for g in self.join.groups for a in g.group.aggregations
+        ]
+        parts: list[Any] = [
+            aggregations,
+            self.join.name,
+            groups,
+            dict(self.join.derive),
+            sorted(stamps.items()),
+        ]
+        parts += [self.queries.span.start, self.queries.span.end, str(self.queries.schema)]
+        todos = [one.todo for one in self.arrangements]
+        parts += [(todo.uri, sorted(todo.manifest.files), todo.without) for todo in todos]
+        parts += [self.join.left.selected, self.join.left.where]
+        parts += [one.strategy for one in self.passes]
+        return digest(*parts)
+
+    def __str__(self) -> str:
+        return "\n".join(self._lines())
+
+    def _lines(self) -> Iterator[str]:
+        span = " all queries"
+        if self.start is not None or self.end is not None:
+            span = f" queries from {self.start or 'the first'} to {self.end or 'the last'}"
+        yield f"backfill {self.join.name}:{span}"
+        yield f"  read     queries from {self.reading}"
+        reads = [f"{n} from {r}" for one in self.arrangements for n, r in one.readings()]
+        for text in dict.fromkeys(reads):  # groups may share a source
+            yield f"  read     {text}"
+        for number, one in enumerate(self.arrangements):
+            if number in self.arranged:
+                yield f"  arrange  {one}"
+        for number, one_pass in enumerate(self.passes):
+            keys = ", ".join(one_pass.keys.left_keys)
+            again = "again, with the features so far, " if number else ""
+            few = "" if one_pass.sorts else " (few: every task sorts them itself)"
+            yield f"  sort     queries {again}by {keys} and {self.join.left.time}{few}"
+            yield f"  compute  {one_pass}"
+        if self.finished:
+            yield f"  resume   after {_many(self.finished, 'slice')} of an interrupted run"
+        left_out = [g.group.name for g in self.join.all_groups if not g.group.offline]
+        if left_out:
+            yield f"  skip     {', '.join(left_out)} (offline=False)"
+        if self.join.derive:
+            yield f"  derive   {', '.join(self.join.derive)} with Spark SQL"
+        columns = len(self.queries.schema) + len(self.join.derive)
+        columns += sum(len(g.group.features) for g in self.join.groups)
+        yield f"  store    {_many(columns, 'column')} as a Delta table, {self.result.uri}"
+
+
+def plan_backfill(
+    engine: Engine,
+    store: Store,
+    join: Join,
+    start: str | date | None,
+    end: str | date | None,
+    strategy: str | None = None,
+) -> BackfillPlan:
+    """Decide how to backfill `join`. Reads schemas, footers and logs, no rows."""
+    if strategy is not None and strategy not in STRATEGIES:
+        raise OptionError(f"strategy is {strategy!r}; it is one of {list(STRATEGIES)}")
+    options = store.options_dict
+    queries = QueryInputs.bind(join, engine, start, end, options)
+    passes = passes_of(join)
+    arrangements: dict[str, Arranging] = {}
+    numbers: list[tuple[int, ...]] = []
+    for one in passes:
+        found = []
+        for group in one.groups:
+            inputs = GroupInputs.bind(group.group, engine, options)
+            check_keys(group, queries.schema, inputs.schema)
+            arranging = Arranging(inputs, find(inputs, store))
+            arrangements.setdefault(arranging.name, arranging)
+            found.append(list(arrangements).index(arranging.name))
+        numbers.append(tuple(found))
+    known = tuple(arrangements.values())
+    rows, reason = None, "no features to compute"
+    if passes:
+        rows, reason = queries.rows(engine, passes[0].left_keys)
+    plan = BackfillPlan(
+        join,
+        None if start is None else str(start),
+        None if end is None else str(end),
+        queries,
+        Reading(queries.table, rows, reason),
+        known,
+        tuple(
+            _pass_plan(p, n, known, queries, strategy, direct=number > 0 or rows is not None)
+            for number, (p, n) in enumerate(zip(passes, numbers, strict=True))
+        ),
+        Store.at(f"{store.uri}/results/{join.name}", options),
+    )
+    return replace(plan, finished=_finished(plan, store))
+
+
+def _finished(plan: BackfillPlan, store: Store) -> int:
+    """How many notes of finished slices an interrupted run has left."""
+    if plan.fingerprint is None:
+        return 0
+    work = Store.at(f"{store.uri}/tmp/{plan.fingerprint}", store.options_dict)
+    return sum(name.startswith("done-") for name in work.names())
+
+
+def _pass_plan(
+    keys: Pass,
+    numbers: tuple[int, ...],
+    known: Sequence[Arranging],
+    queries: QueryInputs,
+    forced: str | None,
+    direct: bool,
+) -> PassPlan:
+    """`direct`: tasks read the queries by themselves."""
+    rows = [known[n].estimated_rows for n in set(numbers)]
+    events = None if None in rows else sum(r for r in rows if r is not None)
+    parquet = queries.table.parquet
+    count = None if parquet is None else parquet.rows
+    arrangements = [known[n] for n in set(numbers)]
+    strategy, reason = choose_strategy(arrangements, events, count, forced)
+    sorts = not direct or count is None or count > limits.FEW_QUERIES
+    gathers = any(one.inputs.matched for one in arrangements)
+    return PassPlan(keys, numbers, events, count, strategy, reason, sorts, gathers)

@@ -1,0 +1,316 @@
+"""Running a plan, step by step: arrange, sort, compute, store.
+
+Each step leaves its work where the next finds it, and nothing is visible before it is whole: an
+arrangement by its commit, a result by its own. What is only needed on the way rests beneath
+`tmp/`. A run that is interrupted leaves it there, and the next run of the same plan over the same
+data goes on after the last finished slice.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from windrow.errors import WindrowError
+from windrow.features.inputs.queries import (
+    QUERY_TIME,
+    query_spec,
+    sorted_columns,
+    sorted_queries,
+    sorted_schema,
+    with_keys,
+)
+from windrow.features.plan.backfill import BackfillPlan, PassPlan
+from windrow.features.plan.strategy import BROADCAST, MERGE, TILES
+from windrow.features.run.arrange import arrange, gather, quarantine
+from windrow.features.run.results import commit_result, frame_schema, read_result, write_frame
+from windrow.features.run.stages import Stages
+from windrow.features.run.tiles import large_keys, make_tiles
+from windrow.features.strategies.arranged import REJECTED, Arranged
+from windrow.features.strategies.broadcast import BroadcastJob, EventShape, ReduceJob
+from windrow.features.strategies.merge import SliceJob, plan_pass
+from windrow.features.strategies.slices import SliceTarget, write_file
+from windrow.features.strategies.sorted_rows import FewQueries, StoredQueries
+from windrow.features.strategies.tiled import TiledJob
+from windrow.shard.shard import Shard
+from windrow.sources.files import FileRows, Moments, ParquetFiles
+from windrow.sources.pieces import Piece
+from windrow.sources.tables import select_columns
+from windrow.spark.schemas import quoted
+from windrow.spark.session import parallelism
+from windrow.spark.tasks import (
+    Written,
+    peak_memory,
+    run_numbered,
+    run_writers,
+    together,
+)
+from windrow.storage.names import new_id
+from windrow.storage.store import Store
+from windrow.storage.work import work_folder
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+@dataclass(frozen=True)
+class BackfillSummary:
+    """What a backfill did.
+
+    `queries` are the rows of the result. Those with a null key (of any group) or a null time are
+    among them, with the features of an empty window. `rows_read` are the events and queries that
+    were merged, `raw_rows_read` the rows of raw tables that were read to arrange them.
+    `quarantined` are rows without a time, of arrangements that this backfill built, and changes of
+    rows that were not there.
+    `peak_memory` is the most that a task, or the driver's Python, held, in bytes.
+    """
+
+    queries: int
+    rows_read: int
+    raw_rows_read: int
+    null_keys: int
+    null_times: int
+    quarantined: int
+    seconds: float
+    peak_memory: int
+    slices_resumed: int = 0  # of an interrupted run of the same, and not done again
+    stages: Mapping[str, float] = field(default_factory=dict)  # seconds of each
+
+    def __str__(self) -> str:
+        return (
+            f"{self.queries:,} queries answered in {self.seconds:.1f} s; {self.rows_read:,} rows "
+            f"read and {self.raw_rows_read:,} of raw tables, {self.quarantined:,} quarantined, "
+            f"{self.null_keys:,} queries with a null key, {self.null_times:,} with a null time; "
+            f"peak memory of a task {self.peak_memory / 2**20:,.0f} MiB"
+        )
+
+
+@dataclass
+class BackfillRun:
+    """One run of a plan."""
+
+    stages: Stages
+    plan: BackfillPlan
+
+    def run(self) -> tuple[DataFrame, BackfillSummary]:
+        started = time.perf_counter()
+        try:
+            with work_folder(self.stages.store, self.plan.fingerprint) as work:
+                shards = {
+                    number: arrange(self.stages, self.plan.arrangements[number], work)
+                    for number in sorted(self.plan.arranged)
+                }
+                schema, written = self._features(shards, work)
+                commit_result(self.plan.result, schema, written.parts)
+        except WindrowError:
+            self._drop_files()
+            raise
+        self.stages.count(written)
+        found = self.stages.counters
+        summary = BackfillSummary(
+            queries=sum(part.rows for part in written.parts),
+            rows_read=found.get("events", 0) + found.get("queries", 0),
+            raw_rows_read=found.get("raw_rows", 0),
+            null_keys=found.get("null_keys", 0),
+            null_times=found.get("null_times", 0),
+            quarantined=found.get("quarantined", 0) + found.get("missing", 0),
+            seconds=time.perf_counter() - started,
+            peak_memory=max(found.get("peak_memory", 0), peak_memory()),
+            slices_resumed=found.get("slices_resumed", 0),
+            stages=self.stages.seconds,
+        )
+        frame = read_result(self.stages.spark, self.plan.result, written.parts, schema)
+        return frame, summary
+
+    def _drop_files(self) -> None:
+        """Remove the files of this run from the result's folder: no log names them."""
+        mine = [name for name in self.plan.result.names() if name.startswith(self.stages.id)]
+        self.plan.result.delete(mine)
+
+    def _features(self, arranged: dict[int, Shard], work: Store) -> tuple[pa.Schema, Written]:
+        """Write the queries with their features and derived columns, pass by pass."""
+        plan, join = self.plan, self.plan.join
+        if not plan.passes:
+            return self._write_frame(plan.queries.frame().drop(QUERY_TIME))
+        schema, rows = plan.queries.schema, plan.reading.rows
+        frame = None if rows is not None else plan.queries.frame()
+        for number, one in enumerate(plan.passes):
+            last = number == len(plan.passes) - 1
+            queries = self._sort(one, rows, frame, schema, f"{work.uri}/queries-{number}")
+            job = self._job(one, arranged, queries, schema, last)
+            target = Store.at(f"{work.uri}/features-{number}", work.options_dict)
+            if last and not join.derive:
+                target = plan.result
+            if one.strategy == BROADCAST and one.gathers:
+                shards = gather(self.stages, plan.arrangements, one, job, work)
+                merge = replace(one, strategy=MERGE)
+                job = self._job(merge, shards, queries, schema, last, gathered=True)
+                written = self._write_job(job, target, work)
+            elif one.strategy == BROADCAST:
+                written = self._broadcast(one, job, target, work)
+            elif one.strategy == TILES:
+                tiles = make_tiles(self.stages, one, job, arranged, work)
+                written = self._write_job(tiles, target, work)
+            else:
+                written = self._write_job(job, target, work)
+            schema = job.output
+            if last and not join.derive:
+                return schema, written
+            self.stages.count(written)
+            if not last:
+                rows = self._pass_rows(target, written, schema, plan.passes[number + 1])
+        frame = read_result(self.stages.spark, target, written.parts, schema)
+        return self._write_frame(self._derived(frame))
+
+    def _sort(
+        self,
+        one: PassPlan,
+        rows: FileRows | None,
+        frame: DataFrame | None,
+        schema: pa.Schema,
+        uri: str,
+    ) -> StoredQueries | FewQueries:
+        """The queries, with the features they have, by the keys of a pass."""
+        left_keys = one.keys.left_keys
+        columns = sorted_schema(schema, left_keys)
+        if not one.sorts:
+            assert rows is not None
+            spec = query_spec(columns)
+            return FewQueries(rows, spec, one.queries or 0, self.plan.queries.times)
+        shard = sorted_queries(uri, columns, self.stages.store.options_dict)
+        if shard.upper > 0:
+            return StoredQueries.of(shard)  # an interrupted run has sorted them
+        with self.stages.stage(f"sort queries by {', '.join(left_keys)}", one.queries):
+            if rows is not None:
+                shard.append_tasks(self.stages.spark, rows, lower=0, upper=1, token="sorted")
+            else:
+                assert frame is not None
+                shard.append(with_keys(frame, schema, left_keys), lower=0, upper=1)
+        return StoredQueries.of(shard)
+
+    def _pass_rows(
+        self, store: Store, written: Written, schema: pa.Schema, following: PassPlan
+    ) -> FileRows:
+        """What one pass wrote, as the next one sorts it."""
+        uris = [f"{store.uri}/{part.path}" for part in written.parts]
+        files = ParquetFiles.read(uris, store.options_dict)
+        taken = sorted_columns(schema, following.keys.left_keys, self.plan.join.left.time)
+        keep = (Moments(QUERY_TIME, nulls=True),)
+        return FileRows(files.shares(parallelism(self.stages.spark)), taken, keep, store.options)
+
+    def _job(
+        self,
+        one: PassPlan,
+        shards: dict[int, Shard],
+        queries: StoredQueries | FewQueries,
+        schema: pa.Schema,
+        last: bool,
+        gathered: bool = False,
+    ) -> SliceJob:
+        asked = queries.times if one.strategy == MERGE else None  # tiles are made of all events
+        arranged = []
+        for group, n in zip(one.keys.groups, one.arrangements, strict=True):
+            if one.strategy != BROADCAST:
+                known = self.plan.arrangements[n]
+                # What was gathered for this pass alone holds nothing that is to be left out.
+                without = () if gathered else known.todo.without
+                arranged.append(Arranged.make(group, known.inputs, shards[n], asked, without))
+        counted = None
+        if last:
+            counted = tuple(sorted({name for g in self.plan.join.groups for name in g.left_keys}))
+        apart = large_keys(one, shards) if one.strategy == TILES else ()
+        job = plan_pass(
+            arranged, queries, schema.names, counted, parallelism(self.stages.spark), apart
+        )
+        if one.strategy == BROADCAST:
+            fields = [f for shape in self._shapes(one) for f in shape.fields()]
+            job = replace(job, output=pa.schema([*job.output, *fields]))
+        return job
+
+    def _shapes(self, one: PassPlan) -> list[EventShape]:
+        return [
+            EventShape.make(group, self.plan.arrangements[n].inputs)
+            for group, n in zip(one.keys.groups, one.arrangements, strict=True)
+        ]
+
+    def _broadcast(self, one: PassPlan, job: SliceJob, target: Store, work: Store) -> Written:
+        """Send the queries to the events, share by share; then bring the partials together."""
+        store = Store.at(f"{work.uri}/partials-{new_id()}", work.options_dict)
+        shapes, paths = self._shapes(one), []
+        with self.stages.stage("stream events past queries", one.events):
+            for shape, number in zip(shapes, one.arrangements, strict=True):
+                arranging = self.plan.arrangements[number]
+                found: list[str] = []
+                for place, piece in enumerate(arranging.inputs.pieces):
+                    quarantine(self.stages, piece, f"{arranging.name}-{place}")
+                    written = self._stream(piece, BroadcastJob(shape, job, store))
+                    self.stages.count(written)
+                    found += [part.path for part in written.parts]
+                paths.append(tuple(found))
+        name = self.stages.id
+        reduce = ReduceJob(tuple(shapes), job, store, tuple(paths))
+
+        def write(_: int) -> Written:
+            result = reduce.compute()
+            parts = [write_file(target, result.table, name)] if result.table.num_rows else []
+            return Written(parts, 0, {**result.counters, "peak_memory": peak_memory()})
+
+        with self.stages.stage("combine partials", one.queries):
+            return run_numbered(self.stages.spark, 1, target, write)
+
+    def _stream(self, piece: Piece, job: BroadcastJob) -> Written:
+        rows = piece.rows
+        if rows is not None:
+            return run_numbered(
+                self.stages.spark, rows.tasks, job.store, lambda n: job.write(rows.batches(n))
+            )
+        frame = piece.frame()
+        names = frame.columns
+
+        def write(batches: Iterator[pa.RecordBatch]) -> Written:
+            return job.write(batch.rename_columns(names) for batch in batches)
+
+        # mapInArrow takes no dots in names
+        return run_writers(frame.toDF(*(f"c{i}" for i in range(len(names)))), job.store, write)
+
+    def _write_job(self, job: SliceJob | TiledJob, target: Store, work: Store) -> Written:
+        job_target = SliceTarget(
+            self.stages.id,
+            target,
+            self._rejected_store,
+            Store.at(f"{work.uri}/done-{job.digest}", work.options_dict),
+        )
+        finished = job_target.done()
+        pending = [number for number in range(job.slices) if number not in finished]
+
+        def write(number: int) -> Written:
+            return job.write(pending[number], job_target)
+
+        with self.stages.stage("compute features", job.rows):
+            written = run_numbered(self.stages.spark, len(pending), target, write)
+        self.stages.add("slices_resumed", len(finished))
+        written = together([*finished.values(), written])
+        if written.rejected:
+            commit_result(self._rejected_store, REJECTED, written.rejected)
+        return written
+
+    @property
+    def _rejected_store(self) -> Store:
+        name = f"{self.stages.store.uri}/quarantine/{self.plan.join.name}-missing-rows"
+        return Store.at(name, self.stages.store.options_dict)
+
+    def _derived(self, frame: DataFrame) -> DataFrame:
+        for name, expression in self.plan.join.derive.items():
+            columns = (*((c, quoted(c)) for c in frame.columns), (name, expression))
+            what = f"Join {self.plan.join.name!r}: derive[{name!r}]"
+            frame = select_columns(frame, columns, None, what)
+        return frame
+
+    def _write_frame(self, frame: DataFrame) -> tuple[pa.Schema, Written]:
+        """Write what Spark still has to work on: derived columns, or the queries alone."""
+        with self.stages.stage("derive and store"):
+            return frame_schema(frame), write_frame(frame, self.plan.result, self.stages.id)

@@ -1,0 +1,94 @@
+"""Stored results: a Delta table per join, replaced as a whole by each backfill.
+
+Tasks write the files, the driver commits their names in one transaction: a reader sees the old
+result or the new one. Any Delta reader can open it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake import DeltaTable, Schema
+from deltalake.transaction import AddAction, create_table_with_add_actions
+
+from windrow.errors import StorageError
+from windrow.features.strategies.slices import write_file
+from windrow.rows.types import canonical_schema
+from windrow.spark.schemas import arrow_to_spark_schema, spark_to_arrow_schema
+from windrow.spark.tasks import Written, WrittenFile, peak_memory, run_writers
+from windrow.storage.store import Store
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def frame_schema(frame: DataFrame) -> pa.Schema:
+    """The columns of a frame as they are stored."""
+    return canonical_schema(spark_to_arrow_schema(frame.schema))
+
+
+def write_frame(frame: DataFrame, store: Store, run: str) -> Written:
+    """Write the rows of `frame`, a file per task, that no log names yet."""
+    schema = frame_schema(frame)
+    plain = frame.toDF(*(f"c{i}" for i in range(len(schema))))  # mapInArrow takes no dots in names
+
+    def write(batches: Iterator[pa.RecordBatch]) -> Written:
+        held = [batch for batch in batches if batch.num_rows]
+        if not held:
+            return Written([])
+        table = pa.Table.from_batches(held).rename_columns(schema.names).cast(schema)
+        return Written([write_file(store, table, run)], 0, {"peak_memory": peak_memory()})
+
+    return run_writers(plain, store, write)
+
+
+def commit_result(store: Store, schema: pa.Schema, parts: list[WrittenFile]) -> None:
+    """Make the files the table at `store`, in place of what was there."""
+    paths = {part.path for part in parts}
+    if paths and _holds(store, paths):
+        return  # by a run that died right after its commit; a file cannot come and go in one
+    now = int(time.time() * 1000)
+    try:
+        create_table_with_add_actions(
+            store.uri,
+            Schema.from_arrow(schema),
+            [AddAction(p.path, p.bytes, {}, now, True, p.statistics) for p in parts],
+            mode="overwrite",
+            storage_options=store.options_dict,
+        )
+    except Exception as error:
+        if paths and _holds(store, paths):
+            return  # it is committed, but the answer was lost on the way
+        store.delete([part.path for part in parts])
+        raise StorageError(f"{store.uri}: the result could not be stored: {error}") from error
+
+
+def _holds(store: Store, paths: set[str]) -> bool:
+    """Whether the table at `store` is these files."""
+    options = store.options_dict
+    if not DeltaTable.is_deltatable(store.uri, storage_options=options):
+        return False
+    found = DeltaTable(store.uri, storage_options=options).file_uris()
+    return {uri.rpartition("/")[2] for uri in found} == paths
+
+
+def read_result(
+    spark: SparkSession, store: Store, parts: list[WrittenFile], schema: pa.Schema
+) -> DataFrame:
+    """A stored result as a DataFrame; one task per file."""
+    paths = [part.path for part in parts]
+    plain = pa.schema([pa.field(f"c{i}", field.type) for i, field in enumerate(schema)])
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                with pq.ParquetFile(store.open_input(paths[number])) as file:
+                    for rows in file.iter_batches(use_threads=False):
+                        yield rows.rename_columns(plain.names)
+
+    numbers = spark.range(0, len(paths), 1, max(len(paths), 1))
+    return numbers.mapInArrow(run, arrow_to_spark_schema(plain)).toDF(*schema.names)

@@ -1,0 +1,1 @@
+"""How a pass is computed by Spark's tasks: merge, broadcast, tiles."""

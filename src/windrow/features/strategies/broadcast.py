@@ -1,0 +1,185 @@
+"""The broadcast strategy: few queries, over events that are not arranged.
+
+    queries  ── sort ──▶ small shard ── a copy to every task ─┐
+                                                              ├─▶ partials ── combine ──▶ result
+    events   ── as they come, a share to each task ───────────┘
+
+A task keeps the events of keys that are asked for, finds for each the span of queries that count
+it, and lifts the events of equal spans together. Events are neither shuffled nor sorted, and what
+a task hands on is the size of the queries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from windrow.features import limits
+from windrow.features.compute.events import Events
+from windrow.features.compute.lifetimes import NEVER
+from windrow.features.compute.partials import combine_features, no_partials, partial_features
+from windrow.features.definitions import JoinedGroup
+from windrow.features.inputs.groups import EVENT_TIME, MOMENT, GroupInputs, condition_mask
+from windrow.features.strategies.arranged import feature_fields, without_tables
+from windrow.features.strategies.merge import SliceJob
+from windrow.features.strategies.requested import AskedKeys
+from windrow.features.strategies.slices import SliceResult
+from windrow.rows.types import conform, single_chunk
+from windrow.spark.tasks import Written, WrittenFile, peak_memory
+from windrow.storage.names import new_id
+from windrow.storage.store import Store
+from windrow.updates import DIFF, int64_values
+
+_SCHEMA = pa.schema([("feature", pa.int64()), ("partial", pa.large_binary())])
+
+
+@dataclass(frozen=True)
+class EventShape:
+    """The columns of a group's events, as an arrangement would hold them."""
+
+    group: JoinedGroup
+    schema: pa.Schema
+    inputs: tuple[str, ...]
+    conditions: tuple[str, ...]
+
+    @staticmethod
+    def make(group: JoinedGroup, bound: GroupInputs) -> EventShape:
+        sources = [without_tables(source) for source in group.group.sources]
+        group = replace(group, group=replace(group.group, source=sources))
+        return EventShape(group, bound.schema, bound.inputs, bound.conditions)
+
+    def fields(self) -> list[pa.Field]:
+        return feature_fields(self.group, self.schema, self.inputs)
+
+    @property
+    def input_schema(self) -> pa.Schema:
+        return pa.schema(
+            [(name, self.schema.field(f"v{i}").type) for i, name in enumerate(self.inputs)]
+        )
+
+    def events(self, table: pa.Table) -> Events:
+        keys = [name for name in self.schema.names if name.startswith("k")]
+        values = [name for name in self.schema.names if name.startswith("v")]
+        lives = None
+        if MOMENT in self.schema.names:
+            born = int64_values(table, MOMENT)
+            lives = (born, np.full(born.size, NEVER))
+        return Events(
+            table.select(keys),
+            int64_values(table, EVENT_TIME),
+            table.select(values).rename_columns(list(self.inputs)),
+            {text: condition_mask(table, f"w{i}") for i, text in enumerate(self.conditions)},
+            None,
+            lives,
+        )
+
+
+@dataclass(frozen=True)
+class BroadcastJob:
+    """What every task knows: the queries, and a group's columns. Picklable."""
+
+    shape: EventShape
+    queries: SliceJob  # its queries, all in one slice
+    store: Store
+
+    def write(self, batches: Iterable[pa.RecordBatch]) -> Written:
+        """Take in a share of the events; write the partials as a file."""
+        asked = AskedKeys.make(self.queries.all_queries())
+        group = self.shape.group.group
+        found = [no_partials(group, self.shape.input_schema)]
+        rows = kept = 0
+        for table, read in self._gather(batches, asked):
+            rows += read
+            kept += table.num_rows
+            if table.num_rows:
+                events = self.shape.events(table)
+                timelines, places = asked.place(events, group.accuracy, group.refresh)
+                found.append(partial_features(group, events, timelines, places))
+        part = write_partials(self.store, found)
+        counters = {"events": kept, "raw_rows": rows, "peak_memory": peak_memory()}
+        return Written([part], 0, counters)
+
+    def _gather(
+        self, batches: Iterable[pa.RecordBatch], asked: AskedKeys
+    ) -> Iterator[tuple[pa.Table, int]]:
+        """Events of asked keys, many at a time, and how many rows were read for them."""
+        held: list[pa.Table] = []
+        rows = read = 0
+        for batch in batches:
+            table = pa.Table.from_batches([batch])
+            if DIFF in table.column_names:
+                table = table.drop_columns([DIFF])
+            table = asked.filter(conform(table, self.shape.schema, "broadcast"))
+            held.append(table)
+            rows += table.num_rows
+            read += batch.num_rows
+            if rows >= limits.BROADCAST_EVENTS:
+                yield pa.concat_tables(held).combine_chunks(), read
+                held, rows, read = [], 0, 0
+        if held:
+            yield pa.concat_tables(held).combine_chunks(), read
+
+
+def write_partials(store: Store, several: list[list[pa.Table]]) -> WrittenFile:
+    """A file with the partials of every feature, each an Arrow stream."""
+    numbers, streams = [], []
+    for tables in several:
+        for number, table in enumerate(tables):
+            if table.num_rows:
+                numbers.append(number)
+                streams.append(_stream(table))
+    made = pa.table([numbers, streams], schema=_SCHEMA)
+    name = f"{new_id()}.parquet"
+    sink = pa.BufferOutputStream()
+    pq.write_table(made, sink, compression="lz4")
+    with store.open_output(name) as out:
+        out.write(sink.getvalue())
+    return WrittenFile(name, made.num_rows, made.nbytes, "{}")
+
+
+def _stream(table: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as out:
+        out.write_table(table)
+    data: bytes = sink.getvalue().to_pybytes()
+    return data
+
+
+def read_partials(store: Store, paths: Iterable[str], features: int) -> list[list[pa.Table]]:
+    """For each feature the partials of all files."""
+    found: list[list[pa.Table]] = [[] for _ in range(features)]
+    for path in paths:
+        table = pq.read_table(store.open_input(path))
+        for row in table.to_pylist():  # a row per feature
+            found[row["feature"]].append(pa.ipc.open_stream(row["partial"]).read_all())
+    return found
+
+
+@dataclass(frozen=True)
+class ReduceJob:
+    """The partials of all groups become the result: one task, of the size of the queries."""
+
+    shapes: tuple[EventShape, ...]
+    queries: SliceJob
+    store: Store
+    paths: tuple[tuple[str, ...], ...]  # for each group the files of its partials
+
+    def compute(self) -> SliceResult:
+        base = self.queries.without_features()
+        asked = AskedKeys.make(self.queries.all_queries())
+        count = asked.order.size
+        place = np.full(base.table.num_rows, count)  # those without key or time: no events
+        place[asked.order] = np.arange(count)
+        columns = [single_chunk(c) for c in base.table.columns]
+        for shape, paths in zip(self.shapes, self.paths, strict=True):
+            group = shape.group.group
+            partials = read_partials(self.store, paths, len(group.features))
+            nothing = no_partials(group, shape.input_schema)
+            tables = [[n, *found] for n, found in zip(nothing, partials, strict=True)]
+            results = combine_features(group, shape.input_schema, tables, count)
+            columns += [result.take(pa.array(place)) for result in results]
+        return SliceResult(pa.table(columns, schema=self.queries.output), [], base.counters)

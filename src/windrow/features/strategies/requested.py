@@ -1,0 +1,159 @@
+"""Rows of asked keys: what few queries need of a table that changes.
+
+Changes of one row have to meet, wherever they lie in the log, so they cannot be lifted share by
+share as events are. But those of keys that nobody asks for can be left out at once: tasks filter
+their shares, and what remains is arranged for this backfill alone, and merged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from windrow.features.compute.events import Events, QueryTimes, canonical_table
+from windrow.features.compute.lifetimes import ALWAYS, NEVER
+from windrow.features.compute.spanned import Asked
+from windrow.features.compute.timeline import Timelines
+from windrow.features.strategies.merge import SliceJob
+from windrow.merging import group_ids, sort_words
+from windrow.rows.equality import equal_pairs
+from windrow.rows.hashing import hash_keys
+from windrow.rows.types import conform, single_chunk
+from windrow.shard.append import TaskRows
+from windrow.time import floor_to
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+@dataclass(frozen=True)
+class AskedRows:
+    """The rows of a table whose keys are among those of the queries. Picklable."""
+
+    queries: SliceJob
+    keys: pa.Schema
+    rows: TaskRows | None = None
+
+    @property
+    def tasks(self) -> int:
+        return 0 if self.rows is None else self.rows.tasks
+
+    def batches(self, task: int) -> Iterator[pa.RecordBatch]:
+        assert self.rows is not None
+        return self.filter(self.rows.batches(task))
+
+    def filter(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        asked = AskedKeys.make(self.queries.all_queries())
+        for batch in batches:
+            keys = pa.Table.from_batches([batch]).select(self.keys.names)
+            yield batch.filter(pa.array(asked.mask(conform(keys, self.keys, "broadcast"))))
+
+    def frame(self, frame: DataFrame) -> DataFrame:
+        """The same of rows that Spark reads."""
+        names = frame.columns
+        plain = frame.toDF(*(f"c{i}" for i in range(len(names))))  # no dots in names
+
+        def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            for batch in self.filter(b.rename_columns(names) for b in batches):
+                yield batch.rename_columns([f"c{i}" for i in range(len(names))])
+
+        return plain.mapInArrow(run, plain.schema).toDF(*names)
+
+
+@dataclass(frozen=True)
+class AskedKeys:
+    """The queries that have a key and a time, by key and time, and the keys among them.
+
+    `order` are their places among all queries. Key g has the hash `hashes[g]` (ascending; equal
+    for different keys only where hashes collide) and the queries [first[g], last[g]).
+    """
+
+    order: np.ndarray
+    times: np.ndarray
+    keys: pa.Table
+    hashes: np.ndarray
+    first: np.ndarray
+    last: np.ndarray
+
+    @staticmethod
+    def make(queries: QueryTimes) -> AskedKeys:
+        keys = canonical_table(queries.keys)
+        live = queries.valid.copy()
+        for column in keys.columns:
+            live &= single_chunk(column).is_valid().to_numpy(zero_copy_only=False)
+        place = np.flatnonzero(live)
+        keys, times = keys.take(pa.array(place)), queries.times[live]
+        columns = [single_chunk(column) for column in keys.columns]
+        hashes = hash_keys(columns)
+        ids = group_ids(hashes[None, :], columns)
+        order = sort_words(np.vstack([ids, times]))
+        new = np.ones(order.size, np.bool_)
+        new[1:] = ids[order[1:]] != ids[order[:-1]]
+        first = np.flatnonzero(new)
+        leaders = order[first]
+        return AskedKeys(
+            place[order],
+            times[order],
+            keys.take(pa.array(leaders)),
+            hashes[leaders],
+            first,
+            np.append(first[1:], order.size)[: first.size],
+        )
+
+    def filter(self, table: pa.Table) -> pa.Table:
+        """Only rows whose key may be among those asked for."""
+        return table.filter(pa.array(self.mask(table)))
+
+    def mask(self, table: pa.Table) -> np.ndarray:
+        """Which rows have a key that may be among those asked for."""
+        columns = [single_chunk(table.column(f"k{i}")) for i in range(self.keys.num_columns)]
+        hashes = hash_keys(columns)
+        if not self.hashes.size:
+            return np.zeros(hashes.size, np.bool_)
+        at = np.minimum(np.searchsorted(self.hashes, hashes), self.hashes.size - 1)
+        found: np.ndarray = self.hashes[at] == hashes
+        return found
+
+    def place(self, events: Events, accuracy: str, refresh: int) -> tuple[Timelines, Asked]:
+        """Events beside the queries of their keys; in the order in which they came."""
+        times = floor_to(self.times, refresh) if accuracy == "snapshot" else self.times
+        key = self._keys_of(canonical_table(events.keys))
+        first, last = np.append(self.first, 0)[key], np.append(self.last, 0)[key]  # of -1: none
+        none = np.zeros(0, np.int64)
+        timelines = Timelines(
+            order=None,
+            keys=key,
+            times=events.times,
+            moments=np.zeros_like(key),
+            query_order=None,
+            query_keys=none,
+            queries=times,
+            first=none,
+            last=none,
+        )
+        always = np.full(key.size, ALWAYS), np.full(key.size, NEVER)
+        return timelines, Asked(times, first, last, events.times, *(events.lives or always))
+
+    def _keys_of(self, keys: pa.Table) -> np.ndarray:
+        """The number of each event's key; -1 if it is not asked for. Values decide, not hashes."""
+        columns = [single_chunk(column) for column in keys.columns]
+        hashes = hash_keys(columns)
+        low = np.searchsorted(self.hashes, hashes, "left")
+        high = np.searchsorted(self.hashes, hashes, "right")
+        found = np.full(hashes.size, -1)
+        own = [single_chunk(column) for column in self.keys.columns]
+        for step in range(int((high - low).max(initial=0))):  # one, unless hashes collide
+            at = np.flatnonzero((low + step < high) & (found < 0))
+            candidate = low[at] + step
+            pairs = [
+                pa.concat_arrays([a.take(pa.array(candidate)), b.take(pa.array(at))])
+                for a, b in zip(own, columns, strict=True)
+            ]
+            place = np.arange(at.size)
+            same = equal_pairs(pairs, place, place + at.size)
+            found[at[same]] = candidate[same]
+        return found

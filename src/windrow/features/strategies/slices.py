@@ -1,0 +1,83 @@
+"""What a task writes of a slice, and where; finished slices are noted, so that a run can resume."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from windrow.spark.tasks import Written, WrittenFile, peak_memory
+from windrow.storage.names import new_id
+from windrow.storage.store import Store
+
+
+@dataclass(frozen=True)
+class SliceTarget:
+    """Where slices go: their files, rows that cannot be used, and notes of what is finished.
+
+    A note is written once a slice's files are whole, so that a run that was interrupted can go on
+    after the slices that are done. Picklable.
+    """
+
+    name: str  # begins the names of files
+    store: Store
+    quarantine: Store
+    notes: Store
+
+    def finished(self, number: int, written: Written) -> None:
+        text = json.dumps(asdict(written))
+        with self.notes.open_output(f"{number}.json") as out:
+            out.write(text.encode())
+
+    def done(self) -> dict[int, Written]:
+        """The slices that an earlier run finished, and whose files are still there."""
+        found: dict[int, Written] = {}
+        names = self.notes.names()
+        there = {*self.store.names(), *self.quarantine.names()} if names else set()
+        for name in names:
+            try:
+                note = json.loads(self.notes.open_input(name).read())
+                number = int(name.removesuffix(".json"))
+                parts, rejected = (
+                    [WrittenFile(**part) for part in note[kind]] for kind in ("parts", "rejected")
+                )
+            except (ValueError, KeyError, TypeError):
+                continue  # the process died while it wrote the note: the slice is done again
+            if there.issuperset(part.path for part in [*parts, *rejected]):
+                found[number] = Written(parts, 0, note["counters"], rejected)
+        return found
+
+
+@dataclass(frozen=True)
+class SliceResult:
+    """Queries with their features; rows that could not be used; and what was counted."""
+
+    table: pa.Table
+    rejected: list[pa.Table]
+    counters: dict[str, int]
+
+
+def write_slice(found: SliceResult, target: SliceTarget) -> Written:
+    """Store what was computed of one slice."""
+    parts = []
+    if found.table.num_rows:
+        parts = [write_file(target.store, found.table, target.name)]
+    rejected = [write_file(target.quarantine, table, target.name) for table in found.rejected]
+    return Written(parts, 0, {**found.counters, "peak_memory": peak_memory()}, rejected)
+
+
+_GROUP_ROWS = 131_072
+
+
+def write_file(store: Store, table: pa.Table, run: str) -> WrittenFile:
+    """Write `table` as a Parquet file that no log names yet; its name begins with `run`."""
+    name = f"{run}-{new_id()}.parquet"
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink, compression="lz4", use_dictionary=False, row_group_size=_GROUP_ROWS)
+    data = sink.getvalue()
+    with store.open_output(name) as out:
+        out.write(data)
+    statistics = json.dumps({"numRecords": table.num_rows})
+    return WrittenFile(name, table.num_rows, data.size, statistics)

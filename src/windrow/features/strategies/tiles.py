@@ -1,0 +1,158 @@
+"""Tiles: the states of a key's events, added up over hops of time, and kept.
+
+    1 d   ├───────────────────────┼───────────────────────┤
+    1 h   ├┼┼┼┼┼┼┼┼┼┼┼┼┼┼┼┼┼┼┼┼┼┼┼┼┼┼┼┼┼┼┼┼┼┼┼┼┼┼┼┼┼┼┼┼┼┼┼┤
+    5 m   ┆┆┆┆┆┆┆┆┆┆┆┆┆┆┆┆┆┆┆┆┆┆┆┆┆┆┆┆┆┆┆┆┆┆┆┆┆┆┆┆┆┆┆┆┆┆┆┆┆
+    raw   ·····················································
+               ├╌┼┼┼──────────────────────┼──────┼┼┼┼╌╌┤q
+                a window: raw, 5 m, 1 h, 1 d, 1 h, 5 m, raw
+
+An aggregation's tiles rest as a shard beside the arrangement that they are made from, whatever
+its windows. A row is the state of a key (and bucket) over one hop. New batches of the arrangement
+add rows; a hop may have several, which are added up where they are read.
+
+    k0, k1, ...   keys                          b0, b1   buckets, outermost first
+    __time        the start of the hop, ms      __state  bytes, see windrow.algebra.states
+    __hop         its length, ms
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+
+from windrow.algebra.aggregation import Aggregation
+from windrow.algebra.states import States
+from windrow.features.compute.buckets import lanes_of
+from windrow.features.compute.elements import Elements
+from windrow.features.compute.events import Events, canonical_table
+from windrow.features.compute.timeline import Timelines, key_ids
+from windrow.features.compute.types import input_type
+from windrow.features.inputs.groups import EVENT_TIME
+from windrow.features.strategies.arranged import Arranged
+from windrow.features.strategies.sorted_rows import read_sorted
+from windrow.rows.ordering import HIGHEST, LOWEST, exact
+from windrow.rows.types import single_chunk
+from windrow.shard.scan import Scan, Slice
+from windrow.shard.spec import by_hash
+from windrow.storage.names import digest
+from windrow.time import DAY, HOUR, MINUTE, floor_to
+
+HOPS = (5 * MINUTE, HOUR, DAY)
+HOP, TILE_STATE = "__hop", "__state"
+TILE_ORDER = by_hash(EVENT_TIME)
+QUERY_BLOCK = 65_536  # queries that are given their tiles at a time
+
+
+def tile_name(aggregation: Aggregation) -> str:
+    """Names the tiles of an aggregation, whatever its windows."""
+    bare = replace(aggregation, windows=(), percentiles=(), alias=None)
+    if aggregation.percentiles:
+        bare = replace(bare, percentiles=(0.5,))
+    return digest(bare.identity)
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """How the tiles of one aggregation are made from a group's arrangement. Picklable."""
+
+    aggregation: Aggregation
+    arranged: Arranged
+
+    @property
+    def states(self) -> States:
+        return States.of(self.aggregation, input_type(self._type(self.aggregation.column)))
+
+    def _type(self, column: str) -> pa.DataType:
+        place = self.arranged.inputs.index(column)
+        return self.arranged.scan.spec.schema.field(f"v{place}").type
+
+    @property
+    def level_types(self) -> list[pa.DataType]:
+        levels = []
+        if self.aggregation.bucket is not None:
+            levels.append(self._type(self.aggregation.bucket))
+        if pa.types.is_map(self._type(self.aggregation.column)):
+            levels.append(self._type(self.aggregation.column).key_type)
+        return levels
+
+    @property
+    def schema(self) -> pa.Schema:
+        keys = [self.arranged.scan.spec.schema.field(name) for name in self.arranged.scan.spec.key]
+        return pa.schema(
+            [
+                *keys,
+                pa.field(EVENT_TIME, pa.int64()),
+                pa.field(HOP, pa.int64()),
+                *(pa.field(f"b{i}", type_) for i, type_ in enumerate(self.level_types)),
+                pa.field(TILE_STATE, pa.binary()),
+            ]
+        )
+
+    def tiles(self, events: Events) -> Iterator[pa.Table]:
+        """The tiles of some events, which are in order of key and time: a table for each hop."""
+        keys = canonical_table(events.keys)
+        ids = key_ids(keys)
+        elements = Elements.make(self.aggregation, events, _unasked(ids, events.times))
+        states = self.states
+        codes = [exact(level) for level in elements.buckets]
+        owner = ids[elements.events]
+        times = events.times[elements.events]
+        rows = np.arange(owner.size)  # the element that leads each state
+        found: pa.Array | None = None
+        for hop in HOPS:
+            words = np.vstack([owner[rows], floor_to(times[rows], hop), *(c[rows] for c in codes)])
+            lanes, leader = lanes_of(words)
+            if found is None:
+                found = states.lift(elements.values, times, lanes, leader.size)
+            else:
+                found = states.combine(found, lanes, leader.size)
+            rows = rows[leader]
+            yield pa.table(
+                [
+                    *(single_chunk(c).take(pa.array(elements.events[rows])) for c in keys.columns),
+                    pa.array(floor_to(times[rows], hop)),
+                    pa.array(np.full(rows.size, hop)),
+                    *(level.take(pa.array(rows)) for level in elements.buckets),
+                    states.serialise(found),
+                ],
+                schema=self.schema,
+            )
+
+
+@dataclass(frozen=True)
+class TileRows:
+    """Tiles as tasks make them, slice by slice of an arrangement's new batches. Picklable."""
+
+    tiling: Tiling
+    scan: Scan
+    slices: tuple[Slice, ...]
+
+    @staticmethod
+    def make(tiling: Tiling, lower: int, upper: int, slices: Sequence[Slice]) -> TileRows:
+        known = tiling.arranged.scan
+        scan = replace(known, times=replace(known.times, start=lower, end=upper - 1))
+        return TileRows(tiling, scan, tuple(slices))
+
+    @property
+    def tasks(self) -> int:
+        return len(self.slices)
+
+    def batches(self, task: int) -> Iterator[pa.RecordBatch]:
+        events = self.tiling.arranged.events_of(read_sorted(self.scan, self.slices[task]))
+        for table in self.tiling.tiles(events):
+            yield from table.combine_chunks().to_batches()
+
+
+def _unasked(ids: np.ndarray, times: np.ndarray) -> Timelines:
+    none = np.zeros(0, np.int64)
+    return Timelines(None, ids, times, np.zeros_like(ids), None, none, none, none, none)
+
+
+def _inner(start: np.ndarray, end: np.ndarray, hop: int) -> tuple[np.ndarray, np.ndarray]:
+    """The whole hops within [start, end): from, to. From is above to if there is none."""
+    up = np.where(start == LOWEST, LOWEST, -floor_to(-np.maximum(start, -HIGHEST), hop))
+    return up, floor_to(end, hop)

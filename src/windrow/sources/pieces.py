@@ -1,0 +1,301 @@
+"""Pieces: the tables of a source, and how each becomes rows of an arrangement.
+
+An event log is one piece. A table that changes may be two: dated snapshots and a log of
+mutations. A snapshot replaces the state that mutations led to: whatever came before it is taken
+back at its moment, and the snapshot's own rows are added. If the two agree, as they should, all
+of that cancels, and only what really changed remains.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import date, timedelta
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from windrow.errors import DataError, SchemaError
+from windrow.sources.bound import BoundTable, bind_table, file_days
+from windrow.sources.columns import Form, Taken
+from windrow.sources.definitions import EntitySource, EventSource, PreAggregatedSource, Source
+from windrow.sources.files import FileRows, Moments
+from windrow.sources.tables import require_columns
+from windrow.sources.times import check_time_type
+from windrow.spark.errors import known_errors
+from windrow.spark.schemas import arrow_to_spark_schema, quoted
+from windrow.spark.session import Engine
+from windrow.time import DAY
+from windrow.updates import DIFF
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_SNAPSHOT_MOMENT = "__snapshot_moment"
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A table of a source, and how its rows are taken.
+
+    `moment` names the column with the moment of a change, `sign` the one that says whether a row
+    comes or goes, and its form. `replaced` are the moments of snapshots, ascending, each of which
+    takes back what came before. With `rows`, tasks read the table; `reason` says why or why not.
+    """
+
+    source: Source
+    table: BoundTable
+    moment: str | None = None
+    sign: tuple[str, Form] | None = None
+    replaced: tuple[int, ...] = ()
+    columns: tuple[Taken, ...] = ()
+    required: tuple[str, ...] = ()
+    rows: FileRows | None = None
+    reason: str = ""
+
+    def taking(
+        self, columns: tuple[Taken, ...], required: tuple[str, ...], engine: Engine
+    ) -> Piece:
+        """The same piece, with the columns that are taken from it."""
+        taken = replace(self, columns=columns, required=required)
+        if self.replaced:
+            return replace(taken, rows=None, reason="snapshots take back what came before")
+        keep = [Moments(name) for name in required]
+        rows, reason = self.table.rows(columns, keep, engine.tasks)
+        return replace(taken, rows=rows, reason=reason)
+
+    def only(self, uris: Sequence[str], engine: Engine) -> Piece:
+        """The same piece, reduced to some of its files."""
+        return replace(self, table=self.table.only(uris)).taking(
+            self.columns, self.required, engine
+        )
+
+    def recent(self, moment: int) -> tuple[str, ...]:
+        """The files that may hold updates at `moment` or after it."""
+        uris = self.table.uris or ()
+        partitions = self.source.partitions
+        days = None if partitions is None else file_days(uris, partitions.column)
+        if self.sign is None and days is not None:  # snapshots: each at the end of its day
+            first = str(date(1970, 1, 1) + timedelta(milliseconds=moment))
+            return tuple(uri for uri in uris if days[uri] >= first)
+        assert self.moment is not None
+        return self.table.within(self.moment, moment, None).uris or ()
+
+    @property
+    def fingerprint(self) -> list[Any]:
+        columns = [(c.name, c.source, str(c.type), c.form.name, c.value) for c in self.columns]
+        selected = (self.source.selected, self.source.where)
+        return [self.table.text, selected, columns, bool(self.replaced)]
+
+    @property
+    def exchanged(self) -> bool:
+        """Whether rows have to be brought together by key, to cancel before they are stored."""
+        return bool(self.replaced)
+
+    def frame(self, back: int | None = None) -> DataFrame:
+        """Rows of the arrangement through Spark's reader; those without a time are left out.
+
+        With `back`, only what snapshots after that moment take back of what was there.
+        """
+        from pyspark.sql import functions as F  # noqa: N812
+
+        types = arrow_to_spark_schema(pa.schema([(c.name, c.type) for c in self.columns]))
+        frame = self.table.frame.select(
+            *(c.sql(self.table.schema, types[c.name].dataType) for c in self.columns)
+        )
+        for name in self.required:
+            frame = frame.where(F.col(name).isNotNull())
+        if not self.replaced:
+            return frame
+        return _replaced(frame, self.replaced, self.sign is not None, back)
+
+    def never_rejects(self) -> bool:
+        """Whether it is known, without reading, that every row has its times."""
+        names = [c.source for c in self.columns if c.name in self.required]
+        return all(self.table.has_no_null(name) for name in names)
+
+    def rejected(self) -> DataFrame:
+        """The table's rows without a time, with the reason."""
+        from pyspark.sql import functions as F  # noqa: N812
+
+        names = [c.source for c in self.columns if c.name in self.required]
+        frame = self.table.frame
+        reason = F.coalesce(
+            *(F.when(F.col(quoted(n)).isNull(), F.lit(f"{n} is null")) for n in names)
+        )
+        return frame.withColumn("reason", reason).where(F.col("reason").isNotNull())
+
+
+def _replaced(
+    frame: DataFrame, moments: tuple[int, ...], at_once: bool, back: int | None
+) -> DataFrame:
+    """Each update once more, taken back at the next snapshot after it.
+
+    `at_once`: a snapshot of the same moment counts as after it, since it holds the change. With
+    `back`, only what is taken back of updates that no snapshot up to that moment takes back.
+    """
+    from pyspark.sql import functions as F  # noqa: N812
+
+    if DIFF not in frame.columns:
+        frame = frame.withColumn(DIFF, F.lit(1).cast("long"))
+    names = frame.columns
+    known = F.array(*(F.lit(m).cast("long") for m in moments))
+    moment = F.col("__moment")
+    if back is not None:
+        frame = frame.where(moment > back if at_once else moment >= back)
+    following = F.array_min(F.filter(known, lambda m: m >= moment if at_once else m > moment))
+    taken = frame.withColumn("__moment", following).where(F.col("__moment").isNotNull())
+    taken = taken.withColumn(DIFF, -F.col(DIFF)).select(*names)
+    return taken if back is not None else frame.unionByName(taken)
+
+
+def bind_source(engine: Engine, source: Source, options: Mapping[str, str] | None) -> list[Piece]:
+    """Find the tables of a source."""
+    if isinstance(source, EntitySource):
+        return _entity(engine, source, options)
+    assert isinstance(source, EventSource | PreAggregatedSource)
+    known = source.known if isinstance(source, EventSource) else None
+    table = _bind(engine, source, source.table, source.what, [n for n in [known] if n], options)
+    if known is not None:
+        require_columns(table.schema.names, [known], f"{source.what}: known")
+        check_time_type(table.schema.field(known).type, f"{source.what}: known {known!r}")
+    return [Piece(source, table, moment=known)]
+
+
+def _bind(
+    engine: Engine,
+    source: Source,
+    table: Any,
+    what: str,
+    also: Sequence[str],
+    options: Mapping[str, str] | None,
+) -> BoundTable:
+    """A table of a source; columns `also` are kept whatever `select` says."""
+    partitions = source.partitions
+    if partitions is not None and partitions.is_open and isinstance(source, EntitySource):
+        partitions = None  # nothing is chosen by it, so the table need not have the column
+    select = source.selected
+    if select:
+        names = {name for name, _ in select}
+        select += tuple((name, quoted(name)) for name in also if name not in names)
+    return bind_table(
+        engine,
+        table,
+        what,
+        select=select,
+        where=source.where,
+        partitions=partitions,
+        options=options,
+    )
+
+
+def _entity(engine: Engine, source: EntitySource, options: Mapping[str, str] | None) -> list[Piece]:
+    pieces = []
+    moments: tuple[int, ...] = ()
+    if source.snapshots is not None:
+        snapshots, moments = _snapshots(engine, source, options)
+        pieces.append(snapshots)
+    if source.mutations is not None:
+        also = [source.moment, source.is_before]
+        table = _bind(engine, source, source.mutations, f"{source.what}: mutations", also, options)
+        _check_moment(source, table)
+        require_columns(table.schema.names, [source.is_before], f"{source.what}: is_before")
+        if not pa.types.is_boolean(table.schema.field(source.is_before).type):
+            found = table.schema.field(source.is_before).type
+            what = f"{source.what}: is_before {source.is_before!r}"
+            raise SchemaError(f"{what} is {found}; it has to be BOOLEAN")
+        if moments:
+            table = _after(table, source.moment, moments[0])
+        sign = (source.is_before, Form.BEFORE)
+        pieces.append(Piece(source, table, source.moment, sign, moments))
+    if source.changes is not None:
+        also = [source.moment, source.change_type]
+        table = _bind(engine, source, source.changes, f"{source.what}: changes", also, options)
+        _check_moment(source, table)
+        require_columns(table.schema.names, [source.change_type], f"{source.what}: change_type")
+        type_ = table.schema.field(source.change_type).type
+        if not pa.types.is_string(type_):
+            what = f"{source.what}: change_type {source.change_type!r}"
+            raise SchemaError(f"{what} is {type_}; it has to be text")
+        pieces.append(Piece(source, table, source.moment, (source.change_type, Form.CHANGE)))
+    if source.shard is not None:
+        pieces.append(_shard(engine, source))
+    return pieces
+
+
+def _check_moment(source: EntitySource, table: BoundTable) -> None:
+    require_columns(table.schema.names, [source.moment], f"{source.what}: mutation_time")
+    type_ = table.schema.field(source.moment).type
+    check_time_type(type_, f"{source.what}: mutation_time {source.moment!r}")
+
+
+def _after(table: BoundTable, column: str, moment: int) -> BoundTable:
+    """Only mutations after the first snapshot: it holds the others already."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    from windrow.sources.times import millis_sql
+
+    millis = F.expr(millis_sql(quoted(column), table.schema.field(column).type))
+    return table.changed(lambda frame: frame.where(millis.isNull() | (millis > moment)))
+
+
+def _snapshots(
+    engine: Engine, source: EntitySource, options: Mapping[str, str] | None
+) -> tuple[Piece, tuple[int, ...]]:
+    """Snapshots as a piece, and their moments: the last millisecond of each day."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    assert source.partition is not None
+    what = f"{source.what}: snapshots"
+    table = _bind(engine, source, source.snapshots, what, [source.partition], options)
+    require_columns(table.schema.names, [source.partition], f"{source.what}: partition")
+    days = _snapshot_days(engine, source, options)
+    try:
+        starts = [date.fromisoformat(text) for text in days]
+    except ValueError as error:
+        raise DataError(
+            f"{what}: {source.partition!r} holds {days[:3]}; it has to hold days like '2021-09-30'"
+        ) from error
+    if not starts:
+        raise DataError(f"{what}: there are none; load one, or leave snapshots= out")
+    epoch = date(1970, 1, 1)
+    moments = tuple((start - epoch) // timedelta(days=1) * DAY + DAY - 1 for start in starts)
+    days_since = f"datediff(CAST({quoted(source.partition)} AS DATE), DATE'1970-01-01')"
+    stamp = F.expr(f"{days_since} * {DAY}L + {DAY - 1}L")
+    table = table.changed(
+        lambda frame: frame.withColumn(_SNAPSHOT_MOMENT, stamp),
+        [pa.field(_SNAPSHOT_MOMENT, pa.int64())],
+    )
+    return Piece(source, table, _SNAPSHOT_MOMENT, None, moments), moments
+
+
+def _snapshot_days(
+    engine: Engine, source: EntitySource, options: Mapping[str, str] | None
+) -> list[str]:
+    """The days of snapshots, those without a row that passes `where` too."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    assert source.partition is not None
+    what = f"{source.what}: snapshots"
+    whole = bind_table(
+        engine, source.snapshots, what, partitions=source.partitions, options=options
+    )
+    require_columns(whole.schema.names, [source.partition], f"{source.what}: partition")
+    folders = file_days(whole.uris, source.partition)
+    if folders is not None:
+        return sorted(set(folders.values()))
+    day = F.col(quoted(source.partition)).cast("string")
+    with known_errors():
+        return sorted(str(r[0]) for r in whole.frame.select(day).distinct().collect())  # few
+
+
+def _shard(engine: Engine, source: EntitySource) -> Piece:
+    """A shard's history: its own times are the moments of change."""
+    from windrow.shard.shard import Shard
+    from windrow.updates import TIME
+
+    shard = source.shard if isinstance(source.shard, Shard) else Shard.open(source.shard)
+    frame = shard.changes(shard.since, shard.upper).dataframe(engine.spark)
+    what = f"{source.what}: shard"
+    table = _bind(engine, source, frame, what, [TIME, DIFF], None)
+    return Piece(source, replace(table, text=shard.uri), TIME, (DIFF, Form.PLAIN))

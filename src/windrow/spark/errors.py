@@ -1,0 +1,40 @@
+"""What Spark says of bad data and unreadable files, as errors of ours."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from windrow.errors import DataError, StorageError, WindrowError
+
+
+def known_error(error: Exception) -> WindrowError | None:
+    """What Spark says of an unreadable file or bad data, as an error of ours; None for the rest."""
+    text = str(error)
+    first = next((line.strip() for line in text.splitlines() if line.strip()), "")
+    if "FAILED_READ_FILE" in text:
+        at = text.index("[FAILED_READ_FILE")
+        line = text[at:].splitlines()[0].strip()
+        return StorageError(f"{line} Replace the file, or take it out of the folder")
+    if "USER_RAISED_EXCEPTION" in text:  # one of our own checks, within an expression
+        at = text.index("[USER_RAISED_EXCEPTION]")
+        return DataError(text[at:].splitlines()[0].partition("] ")[2])
+    # SQL's class of data exceptions: a failed cast, a division by zero, an overflow.
+    found = re.search(r"\[[A-Z_]+(\.[A-Z_]+)*\][^\n]*SQLSTATE: 22\w{3}", text)
+    if found is not None:
+        return DataError(found[0])
+    state = getattr(error, "getSqlState", lambda: None)()
+    return DataError(first) if str(state).startswith("22") else None
+
+
+@contextmanager
+def known_errors() -> Iterator[None]:
+    """Raises what `known_error` knows as our own error."""
+    try:
+        yield
+    except Exception as error:
+        known = known_error(error)
+        if known is None:
+            raise
+        raise known from error

@@ -1,0 +1,81 @@
+"""The few things Windrow asks of a Spark session, for classic and Connect sessions alike."""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_DEFAULT_PARALLELISM = 8
+
+
+def local_session(name: str = "windrow", *, cores: str = "*", **conf: str) -> SparkSession:
+    """A Spark session on this machine, with settings that suit Windrow's tasks."""
+    from pyspark.sql import SparkSession
+
+    # Tasks run in this Python, where Windrow is installed, not in the first one on the path.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = (
+        SparkSession.builder.master(f"local[{cores}]")
+        .appName(name)
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        # Folders of partitions are listed here: a Spark job to do so takes longer than the listing.
+        .config("spark.sql.sources.parallelPartitionDiscovery.threshold", "4096")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.execution.arrow.maxRecordsPerBatch", "65536")
+        .config("spark.sql.shuffle.partitions", "8")
+    )
+    for key, value in conf.items():
+        builder = builder.config(key.replace("__", "."), value)
+    return builder.getOrCreate()
+
+
+class Engine:
+    """A Spark session that is started when it is first needed.
+
+    Planning over plain files needs none; `tasks`, how many run at once, is known before it runs.
+    """
+
+    def __init__(
+        self,
+        session: SparkSession | None = None,
+        start: Callable[[], SparkSession] = local_session,
+        master: str = "local[*]",
+    ) -> None:
+        self._session, self._start, self._master = session, start, master
+
+    @property
+    def spark(self) -> SparkSession:
+        if self._session is None:
+            self._session = self._start()
+        return self._session
+
+    @property
+    def started(self) -> bool:
+        return self._session is not None
+
+    @functools.cached_property
+    def tasks(self) -> int:
+        """How many tasks run at once, as far as can be told."""
+        if self._session is None:
+            found = re.fullmatch(r"local(?:\[(\d+|\*)(?:,.*)?\])?", self._master)
+            if found is not None:
+                return len(os.sched_getaffinity(0)) if found[1] == "*" else int(found[1] or 1)
+        return parallelism(self.spark)
+
+
+def parallelism(spark: SparkSession) -> int:
+    """How many tasks the session runs at once, as far as it tells."""
+    try:
+        return int(spark.sparkContext.defaultParallelism)
+    except Exception:  # Spark Connect has no context
+        return _DEFAULT_PARALLELISM

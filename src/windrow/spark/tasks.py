@@ -1,0 +1,159 @@
+"""How tasks tell the driver what they wrote: a few rows of metadata, or an error as data.
+
+An error that Windrow raises in a task travels as a row, so that the driver can raise it as it is
+instead of a task's stack trace.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from windrow import errors
+from windrow.errors import WindrowError
+from windrow.spark.errors import known_errors
+from windrow.spark.schemas import arrow_to_spark_schema
+from windrow.storage.store import Store
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_SCHEMA = pa.schema(
+    [
+        ("path", pa.string()),
+        ("rejected", pa.bool_()),
+        ("rows", pa.int64()),
+        ("bytes", pa.int64()),
+        ("statistics", pa.string()),
+        ("fingerprint", pa.string()),
+        ("counters", pa.string()),
+        ("error", pa.string()),
+        ("message", pa.string()),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class WrittenFile:
+    """A part that rests in the store but not yet in the log: what a task reports."""
+
+    path: str
+    rows: int
+    bytes: int
+    statistics: str  # Delta's JSON
+
+
+@dataclass(frozen=True)
+class Written:
+    """Parts that wait for their commit, and the digest of the updates in them.
+
+    `counters` are whatever else the tasks counted; of several tasks they are added up, but for
+    names that start with `peak_`, of which the largest is kept. `rejected` are files of rows that
+    could not be used.
+    """
+
+    parts: list[WrittenFile]
+    fingerprint: int = 0
+    counters: Mapping[str, int] = field(default_factory=dict)
+    rejected: list[WrittenFile] = field(default_factory=list)
+
+
+def together(several: list[Written]) -> Written:
+    """What several tasks wrote, as one."""
+    return Written(
+        [part for one in several for part in one.parts],
+        sum(one.fingerprint for one in several) % 2**64,
+        add_counters([one.counters for one in several]),
+        [part for one in several for part in one.rejected],
+    )
+
+
+def peak_memory() -> int:
+    """The most memory that this process has held so far, in bytes; 0 where nobody knows."""
+    # VmHWM and not ru_maxrss, which a new process takes over from the one that started it.
+    try:
+        with open("/proc/self/status") as file:
+            for line in file:
+                if line.startswith("VmHWM:"):
+                    return int(line.split()[1]) * 1024
+    except OSError:
+        pass
+    return 0
+
+
+def add_counters(several: list[Mapping[str, int]]) -> dict[str, int]:
+    total: dict[str, int] = {}
+    for counters in several:
+        for name, value in counters.items():
+            if name.startswith("peak_"):
+                total[name] = max(total.get(name, 0), value)
+            else:
+                total[name] = total.get(name, 0) + value
+    return total
+
+
+def run_writers(
+    frame: DataFrame, store: Store, write: Callable[[Iterator[pa.RecordBatch]], Written]
+) -> Written:
+    """Run `write` over each partition of `frame`, and bring together what was written.
+
+    If a task fails for a reason that Windrow knows, what the others wrote is dropped again.
+    """
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        try:
+            yield _batch(write(batches))
+        except WindrowError as error:
+            row = [None, False, 0, 0, None, None, None, type(error).__name__, str(error)]
+            yield pa.RecordBatch.from_arrays(
+                [pa.array([v], f.type) for v, f in zip(row, _SCHEMA, strict=True)], schema=_SCHEMA
+            )
+
+    with known_errors():
+        rows = frame.mapInArrow(run, arrow_to_spark_schema(_SCHEMA)).collect()  # a row per part
+    parts = [_part(r) for r in rows if r.path and not r.rejected]
+    rejected = [_part(r) for r in rows if r.path and r.rejected]
+    failed = next((r for r in rows if r.error), None)
+    if failed is not None:
+        store.delete([part.path for part in parts])
+        raise getattr(errors, failed.error, WindrowError)(failed.message)
+    digest = sum(int(r.fingerprint) for r in rows if r.fingerprint) % 2**64
+    counted = [json.loads(r.counters) for r in rows if r.counters]
+    return Written(parts, digest, add_counters(counted), rejected)
+
+
+def _part(row: Any) -> WrittenFile:
+    return WrittenFile(row.path, row.rows, row.bytes, row.statistics)
+
+
+def run_numbered(
+    spark: SparkSession, count: int, store: Store, write: Callable[[int], Written]
+) -> Written:
+    """Run `write` with each number below `count`, one task each, and bring together the results."""
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Written:
+        return together([write(n) for batch in batches for n in batch.column(0).to_pylist()])
+
+    return run_writers(spark.range(0, count, 1, max(count, 1)), store, run)
+
+
+def _batch(written: Written) -> pa.RecordBatch:
+    parts = [*written.parts, *written.rejected]
+    rows = len(parts) + 1  # the last row carries the digest and the counters
+    columns: list[list[Any]] = [
+        [*(p.path for p in parts), None],
+        [*([False] * len(written.parts)), *([True] * len(written.rejected)), None],
+        [*(p.rows for p in parts), 0],
+        [*(p.bytes for p in parts), 0],
+        [*(p.statistics for p in parts), None],
+        [*([None] * len(parts)), str(written.fingerprint)],
+        [*([None] * len(parts)), json.dumps(dict(written.counters))],
+        [None] * rows,
+        [None] * rows,
+    ]
+    arrays = [pa.array(values, f.type) for values, f in zip(columns, _SCHEMA, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=_SCHEMA)
