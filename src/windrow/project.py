@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from windrow.features.definitions import Join
 from windrow.features.plan.backfill import BackfillPlan, plan_backfill
 from windrow.features.run.backfill import BackfillRun, BackfillSummary
-from windrow.features.run.stages import Stages
-from windrow.progress import progress_for
+from windrow.spark.progress import progress_for
 from windrow.spark.session import Engine
+from windrow.spark.stages import Stages
 from windrow.storage.store import Store
 
 if TYPE_CHECKING:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
@@ -38,6 +39,11 @@ def parse_length(text: str, what: str = "window") -> int:
     if length > _LONGEST:
         raise DefinitionError(f"{what} {text!r} is longer than all of time; leave it out instead")
     return length
+
+
+def now_millis() -> int:
+    """The time of this machine's clock."""
+    return time.time_ns() // 1_000_000
 
 
 def floor_to(times: np.ndarray, step: int) -> np.ndarray:

@@ -12,10 +12,10 @@ import pytest
 
 import windrow as wr
 from windrow import agg
+from windrow.arrangements import build
 from windrow.arrangements import find as arrangements
 from windrow.features import limits
 from windrow.features.plan.arranging import Arranging
-from windrow.features.run import arrange as arrange_stage
 from windrow.features.run import backfill as run
 from windrow.shard.shard import Shard
 
@@ -88,7 +88,7 @@ def test_new_partitions_are_arranged_once(site: Site) -> None:
     assert "build views-" in site.plan()
     assert "(not there yet)" in site.plan()
     assert site.run() == ([site.total()], 3)
-    assert "(its files have not changed)" in site.plan()
+    assert "(its inputs have not changed)" in site.plan()
     assert site.run() == ([site.total()], 0)
     site.day(1, (10, 20))
     site.day(2, (100,))
@@ -122,11 +122,11 @@ def test_a_changed_file_is_read_again_and_nothing_else(site: Site) -> None:
     site.run()
     site.day(0, (50, 60))
     assert "extend views-" in site.plan()
-    assert "(1 file that has changed or gone)" in site.plan()
+    assert "(1 file rewritten or removed)" in site.plan()
     assert site.run() == ([site.total()], 2)
     site.drop(1)
     site.day(4)
-    assert "(1 new file and 1 file that has changed or gone)" in site.plan()
+    assert "(1 new file and 1 file rewritten or removed)" in site.plan()
     assert site.run() == ([site.total()], 3)
     assert site.run() == ([site.total()], 0)
     site.drop(2)
@@ -134,18 +134,18 @@ def test_a_changed_file_is_read_again_and_nothing_else(site: Site) -> None:
     assert len(site.generations()) == 1
 
 
-def test_an_arrangement_of_which_most_has_changed_is_built_anew(site: Site) -> None:
+def test_an_arrangement_of_which_most_has_changed_is_rebuilt(site: Site) -> None:
     site.day(1)
     site.run()
     site.drop(0)
     site.day(1, (50, 60))
     assert "build views-" in site.plan()
-    assert "(most of its files have changed or gone)" in site.plan()
+    assert "(most of its files were rewritten or removed)" in site.plan()
     assert site.run() == ([site.total()], 2)
     assert len(site.generations()) == 1  # what cannot be used again is gone
 
 
-def test_changes_that_add_up_end_in_building_anew(site: Site) -> None:
+def test_changes_that_add_up_are_compacted_away(site: Site) -> None:
     for day in (1, 2, 3):
         site.day(day)
     site.run()
@@ -155,8 +155,10 @@ def test_changes_that_add_up_end_in_building_anew(site: Site) -> None:
         (one,) = site.project.plan(site.join(), strategy="merge").arrangements
         actions.append(one.todo.action)
         assert site.run()[0] == [site.total()]
-    assert actions == ["extend", "extend", "build", "extend"]
-    assert len(site.generations()) == 1
+    assert actions == ["extend"] * 4
+    (generation,) = site.generations()
+    stats = Shard.open(generation).stats()
+    assert (stats.rows, stats.retractions) == (11, 0)
 
 
 def test_partitions_out_of_range_are_not_read(site: Site) -> None:
@@ -180,7 +182,7 @@ def test_partitions_out_of_range_are_not_read(site: Site) -> None:
 
 
 def test_runs_are_merged_once_there_are_many(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(arrange_stage, "RUNS", 4)
+    monkeypatch.setattr(build, "RUNS", 4)
     runs = []
     for day in range(1, 8):
         site.day(day)
@@ -195,7 +197,7 @@ def test_runs_are_merged_once_there_are_many(site: Site, monkeypatch: pytest.Mon
     assert site.run(strategy="tiles") == ([site.total()], 0)
 
 
-def test_a_log_of_mutations_that_is_written_anew(site: Site) -> None:
+def test_a_log_of_mutations_that_is_rewritten(site: Site) -> None:
     """Deletions of a day come to nothing when its file is replaced."""
     log = site.root / "log"
     log.mkdir()
@@ -259,16 +261,16 @@ def test_an_interrupted_arrangement_goes_on(site: Site, monkeypatch: pytest.Monk
     for day in (1, 2, 3):
         site.day(day)
     appended = []
-    real = arrange_stage.append_step
+    real = build.Builder.append
 
-    def stop_at_third(stages: Any, shard: Shard, *rest: Any) -> None:
+    def stop_at_third(*arguments: Any) -> None:
         if len(appended) == 2:
             raise KeyboardInterrupt
-        real(stages, shard, *rest)
+        real(*arguments)
         appended.append(1)
 
     with monkeypatch.context() as patch:
-        patch.setattr(arrange_stage, "append_step", stop_at_third)
+        patch.setattr(build.Builder, "append", stop_at_third)
         with pytest.raises(KeyboardInterrupt):
             site.run()
     plan = site.project.plan(site.join(), strategy="merge")
@@ -282,7 +284,7 @@ def test_an_interrupted_arrangement_goes_on(site: Site, monkeypatch: pytest.Monk
     site.day(5)
     appended[:] = [1]
     with monkeypatch.context() as patch:
-        patch.setattr(arrange_stage, "append_step", stop_at_third)
+        patch.setattr(build.Builder, "append", stop_at_third)
         with pytest.raises(KeyboardInterrupt):
             site.run()
     assert site.run() == ([site.total() - 6], 3)
@@ -293,17 +295,17 @@ def test_files_that_change_while_an_arrangement_is_half_done(
 ) -> None:
     monkeypatch.setattr(arrangements, "STEP_ROWS", 1)
     site.day(1)
-    real = arrange_stage.append_step
+    real = build.Builder.append
     appended = []
 
-    def stop_at_second(stages: Any, shard: Shard, *rest: Any) -> None:
+    def stop_at_second(*arguments: Any) -> None:
         if appended:
             raise KeyboardInterrupt
-        real(stages, shard, *rest)
+        real(*arguments)
         appended.append(1)
 
     with monkeypatch.context() as patch:
-        patch.setattr(arrange_stage, "append_step", stop_at_second)
+        patch.setattr(build.Builder, "append", stop_at_second)
         with pytest.raises(KeyboardInterrupt):
             site.run()
     site.day(0, (500,))

@@ -34,7 +34,7 @@ from windrow.features.compute.partials import combine_features, no_partials, par
 from windrow.features.compute.types import feature_type
 from windrow.features.strategies import tiled
 from windrow.features.strategies.boards import boards
-from windrow.features.strategies.requested import AskedKeys
+from windrow.features.strategies.requested import RequestedKeys
 from windrow.features.strategies.tiles import Tiling
 
 DAY = 86_400_000
@@ -45,7 +45,7 @@ def by_broadcast(
 ) -> list[pa.Array]:
     """Events in shares (the number of each), each lifted on its own, then combined."""
     inputs = events.inputs.schema
-    asked = AskedKeys.make(queries)
+    asked = RequestedKeys.make(queries)
     found = [[table] for table in no_partials(group, inputs)]
     for share in range(max(shares, default=0) + 1):
         at = np.flatnonzero(np.array(shares, np.int64) == share)
@@ -127,7 +127,7 @@ def by_tiles(
         inputs=tuple(inputs.names),
         scan=SimpleNamespace(spec=SimpleNamespace(schema=schema, key=names)),
     )
-    asked = AskedKeys.make(queries)
+    asked = RequestedKeys.make(queries)
     count = asked.order.size
     times = asked.times
     if group.accuracy == "snapshot":

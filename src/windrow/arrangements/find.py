@@ -1,162 +1,41 @@
-"""Arrangements at rest: which are there, which files they hold, and what is still to be done.
+"""Finding an arrangement: what is there, and what has to be done so that it holds what is wanted.
 
     arrangements/NAME/GENERATION/                 a shard
-    arrangements/NAME/GENERATION/_manifests/      a manifest for each set of files taken in
+    arrangements/NAME/GENERATION/_manifests/      which inputs it has taken in
 
-NAME says what an arrangement holds. A *manifest* lists the files that are in it, with what changes
-when one is written anew, and the shard's time at which its rows are. Rows are taken in step by
-step, an append each, which carries the manifest's digest as its mark: so it is known, whatever
-happened, which files are in.
-
-- All files are the same: the arrangement is used as it is.
-- New files came: they are taken in, nothing else is read.
-- A file changed or went: rows at its time are left out from now on, and what it holds now is
-  taken in like a new file.
-- Most of it has changed or gone: the arrangement is built anew, as another generation.
-- A new snapshot came: it is taken in, and the one before it is read once more, to be taken back.
-- A run was interrupted: it goes on after the last finished step.
+- All inputs are the same: the arrangement is used as it is.
+- New files came, or a shard went on: they are taken in, nothing else is read.
+- A file was rewritten or removed: the rows that it held are retracted, and what it holds now is
+  taken in, in the same append where tasks read the files.
+- Most of it was rewritten or removed: it is rebuilt, as another generation.
+- A new snapshot came: it is taken in, and the one before it is read once more, to be retracted.
+- A run was interrupted: it resumes after the last finished step.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field, replace
+from typing import Any
 
-from windrow.errors import ShardNotFoundError, StorageError
-from windrow.features.inputs.groups import GroupInputs
+from windrow.arrangements.content import FILE, UNTRACKED, Content
+from windrow.arrangements.manifest import InputFile, Manifest, Step, Take
+from windrow.errors import ShardNotFoundError
+from windrow.shard.part import Part
+from windrow.shard.predicate import Predicate, col
 from windrow.shard.shard import Shard
-from windrow.storage.names import digest
 from windrow.storage.store import Store
 
 STEP_ROWS = 64_000_000  # rows of files that one append takes in; an interrupted run repeats one
-LEFT_OUT = 0.5  # of an arrangement's bytes: with more than that left out, it is built anew
-_MANIFESTS = "_manifests"
-
-
-class PieceFile(NamedTuple):
-    """A file of a piece; its stamp changes when it is written anew."""
-
-    piece: int
-    uri: str
-    stamp: str
-
-    @property
-    def bytes(self) -> int:
-        return int(self.stamp.split()[0])
-
-
-@dataclass(frozen=True)
-class Take:
-    """What a step takes of a piece: some files, or (`uris` None) all of it.
-
-    With `back`, a snapshot's moment: not the rows, but what later snapshots take back of those
-    that were there after it.
-    """
-
-    piece: int
-    uris: tuple[str, ...] | None
-    back: int | None = None
-
-
-@dataclass(frozen=True)
-class Step:
-    """One append, of [lower, upper).
-
-    The rows of each file are at a time of their own, in the order of `uris`; or, if the step has
-    one time only, all of them are at that.
-    """
-
-    takes: tuple[Take, ...]
-    lower: int
-    upper: int
-
-    def times(self) -> dict[str, int] | None:
-        """The time of each file; None if they share one."""
-        if self.upper == self.lower + 1:
-            return None
-        (take,) = self.takes
-        return {uri: self.lower + n for n, uri in enumerate(take.uris or ())}
-
-
-@dataclass(frozen=True)
-class Manifest:
-    """The files that an arrangement holds after `steps`, and the time of each.
-
-    Rows at the times `dead` are left out. `moments` are those of snapshots.
-    """
-
-    files: Mapping[PieceFile, int]
-    steps: tuple[Step, ...]
-    base: int = 0
-    dead: tuple[int, ...] = ()
-    dead_bytes: int = 0
-    moments: tuple[int, ...] = ()
-
-    @property
-    def digest(self) -> str:
-        return digest(self._text())
-
-    @property
-    def upper(self) -> int:
-        return max((step.upper for step in self.steps), default=self.base)
-
-    def done(self, upper: int) -> int:
-        """How many of the steps are done in a shard with this upper."""
-        return sum(step.upper <= upper for step in self.steps)
-
-    def _text(self) -> str:
-        return json.dumps(
-            {
-                "files": sorted([*file, time] for file, time in self.files.items()),
-                "steps": [asdict(step) for step in self.steps],
-                "base": self.base,
-                "dead": self.dead,
-                "dead_bytes": self.dead_bytes,
-                "moments": self.moments,
-            }
-        )
-
-    def write(self, store: Store) -> None:
-        folder = Store.at(f"{store.uri}/{_MANIFESTS}", store.options_dict)
-        with folder.open_output(f"{self.digest}.json") as out:
-            out.write(self._text().encode())
-
-    @staticmethod
-    def read_all(store: Store) -> Iterator[Manifest]:
-        folder = Store.at(f"{store.uri}/{_MANIFESTS}", store.options_dict)
-        for name in folder.names():
-            try:
-                yield _manifest_of(json.loads(folder.open_input(name).read()))
-            except (ValueError, KeyError, TypeError, StorageError):
-                continue  # half written by a process that died: no append carries its digest
-
-
-def _manifest_of(found: dict[str, Any]) -> Manifest:
-    def take(one: dict[str, Any]) -> Take:
-        uris = None if one["uris"] is None else tuple(one["uris"])
-        return Take(one["piece"], uris, one["back"])
-
-    return Manifest(
-        {PieceFile(piece, uri, stamp): time for piece, uri, stamp, time in found["files"]},
-        tuple(
-            Step(tuple(take(one) for one in step["takes"]), step["lower"], step["upper"])
-            for step in found["steps"]
-        ),
-        found["base"],
-        tuple(found["dead"]),
-        found["dead_bytes"],
-        tuple(found["moments"]),
-    )
+REBUILT = 0.5  # of an arrangement's bytes: with more than that rewritten or removed, it is rebuilt
 
 
 @dataclass(frozen=True)
 class Todo:
     """What is to be done to an arrangement: the steps of `manifest` after the first `done`.
 
-    `uri` None is an arrangement for one backfill only. `rows` are those that are there; those at
-    the times `without` are of files that have changed, gone, or are not asked for.
+    `uri` None is an arrangement for one run only. `rows` are those that are there. With `chosen`,
+    only rows of the inputs with these numbers are wanted, the others are left out of the read.
     """
 
     uri: str | None
@@ -164,8 +43,9 @@ class Todo:
     done: int
     rows: int
     reason: str
-    hottest: int = 0  # rows of the largest key, as far as they fill row groups
-    without: tuple[int, ...] = ()
+    chosen: tuple[int, ...] | None = None
+    large: Mapping[int, int] = field(default_factory=dict)  # prefixes of large keys, and their rows
+    parts: tuple[Part, ...] = field(default=(), repr=False)  # those that are there and wanted
 
     @property
     def action(self) -> str:
@@ -182,122 +62,197 @@ class Todo:
         """What the pending steps take."""
         return tuple(take for step in self.pending for take in step.takes)
 
+    @property
+    def hottest(self) -> int:
+        """Rows of the largest key, as far as they fill row groups."""
+        return max(self.large.values(), default=0)
 
-def files_of(inputs: GroupInputs) -> frozenset[PieceFile] | None:
-    """All files with their stamps; None if a piece is not files."""
-    found = []
-    for number, piece in enumerate(inputs.pieces):
-        stamps = piece.table.stamps()
-        if stamps is None:
-            return None
-        found += [PieceFile(number, uri, stamp) for uri, stamp in stamps.items()]
-    return frozenset(found)
+    @property
+    def state(self) -> list[Any]:
+        """The same as long as the arrangement holds the same rows."""
+        manifest = self.manifest
+        return [sorted(manifest.files), sorted(manifest.shards.items())]
 
 
-def find(inputs: GroupInputs, store: Store) -> Todo:
-    """What has to be done for the arrangement of `inputs`, given what is there."""
-    files = files_of(inputs)
-    if files is None:
+@dataclass(frozen=True)
+class Inputs:
+    """The inputs that an arrangement of `content` is to hold, as they are now."""
+
+    content: Content
+    files: frozenset[InputFile]
+    shards: Mapping[int, tuple[int, int]]  # since and upper of each shard, by its piece
+
+    @staticmethod
+    def of(content: Content) -> Inputs | None:
+        """None if a piece is neither files nor a shard: nobody could tell that it changed."""
+        files: list[InputFile] = []
+        shards: dict[int, tuple[int, int]] = {}
+        for number, piece in enumerate(content.pieces):
+            if piece.shard is not None:
+                shards[number] = (piece.shard.since, piece.shard.upper)
+                continue
+            stamps = piece.table.stamps()
+            if stamps is None:
+                return None
+            files += [InputFile(number, uri, stamp) for uri, stamp in stamps.items()]
+        return Inputs(content, frozenset(files), shards)
+
+    @property
+    def frontiers(self) -> dict[int, int]:
+        return {number: upper for number, (_, upper) in self.shards.items()}
+
+
+def find(content: Content, root: Store) -> Todo:
+    """What has to be done for the arrangement of `content` beneath `root`, given what is there."""
+    inputs = Inputs.of(content)
+    if inputs is None:
         why = "a change behind a name would not be noticed, so it is built each time"
-        return Todo(None, Manifest({}, whole(inputs)), 0, 0, why)
-    folder = Store.at(f"{store.uri}/arrangements/{inputs.name}", store.options_dict)
+        return Todo(None, Manifest(steps=whole(content)), 0, 0, why)
+    folder = Store.at(f"{root.uri}/arrangements/{content.name}", root.options_dict)
     generations = folder.folders()
-    usable = [c for g in generations if (c := _candidate(folder, g, inputs, files)) is not None]
+    usable = [t for g in generations if (t := _candidate(folder, g, inputs)) is not None]
     if usable:
         return min(usable, key=lambda t: (sum(len(x.uris or ()) for x in t.takes), t.rows))
-    manifest = _extension(inputs, Manifest({}, ()), files)
-    why = "most of its files have changed or gone" if generations else "not there yet"
-    if generations and _snapshots(inputs):
-        why = "a snapshot or a mutation has changed, gone, or come late"
+    manifest = _extended(inputs, Manifest(), frozenset())
+    why = "most of its files were rewritten or removed" if generations else "not there yet"
+    if generations and content.dated:
+        why = "a snapshot or a mutation was rewritten, removed, or came late"
+    if generations and inputs.shards:
+        why = "the shard no longer tells what has changed since"
     return Todo(f"{folder.uri}/{manifest.digest}", manifest, 0, 0, why)
 
 
-def _snapshots(inputs: GroupInputs) -> set[int]:
-    """The pieces of which each snapshot takes back what came before."""
-    return {number for number, piece in enumerate(inputs.pieces) if piece.replaced}
-
-
-def _candidate(
-    folder: Store, generation: str, inputs: GroupInputs, files: frozenset[PieceFile]
-) -> Todo | None:
-    """What has to be done to a generation so that it holds `files`; None if it cannot be used."""
+def _candidate(folder: Store, generation: str, inputs: Inputs) -> Todo | None:
+    """What has to be done to a generation so that it holds `inputs`; None if it is of no use."""
     store = Store.at(f"{folder.uri}/{generation}", folder.options_dict)
     try:
         shard = Shard.open(store.uri, storage_options=store.options_dict)
     except ShardNotFoundError:
         return None
-    known = (m for m in Manifest.read_all(store) if shard.marked(m.digest) == shard.upper)
-    current = Manifest({}, ()) if shard.upper == 0 else next(known, None)
+    current = Manifest.current(store, shard)
     if current is None:
         return None
-    stats = shard.stats()
-    asked = AskedFiles(inputs, files, store.options_dict)
-    todo = asked.unchanged(current, stats.upper) or asked.extended(current, stats.upper)
+    todo = _unchanged(inputs, current, shard) or _extension(inputs, current, shard, store)
     if todo is None:
         return None
+    parts = shard.parts()
+    if todo.chosen is not None:
+        scan = shard.snapshot(where=_of_files(todo.chosen)).scan
+        parts = [part for part in parts if scan.may_hold(part)]
     return replace(
-        todo, uri=store.uri, rows=stats.rows, hottest=max(shard.hot_prefixes().values(), default=0)
+        todo,
+        uri=store.uri,
+        rows=shard.stats().rows,
+        large=shard.hot_prefixes(),
+        parts=tuple(parts),
     )
 
 
-@dataclass(frozen=True)
-class AskedFiles:
-    """The files that an arrangement is asked to hold, and how one comes to hold them."""
+def as_it_is(shard: Shard, reason: str) -> Todo:
+    """A shard that is read where it rests: nothing has to be done."""
+    return Todo(
+        shard.uri,
+        Manifest(shards={0: shard.upper}),
+        0,
+        shard.stats().rows,
+        reason,
+        large=shard.hot_prefixes(),
+        parts=tuple(shard.parts()),
+    )
 
-    inputs: GroupInputs
-    files: frozenset[PieceFile]
-    options: dict[str, str] | None
 
-    def unchanged(self, current: Manifest, upper: int) -> Todo | None:
-        """Go on with the manifest as it is, if it holds all files, or will do so."""
-        pending = {file for file, time in current.files.items() if time >= upper}
-        if not current.steps or not pending <= self.files <= current.files.keys():
+def _of_files(numbers: tuple[int, ...]) -> Predicate:
+    return col(FILE).is_in(list(numbers))
+
+
+def _unchanged(inputs: Inputs, current: Manifest, shard: Shard) -> Todo | None:
+    """Go on with the manifest as it is, if it holds all inputs, or will do so."""
+    done = current.done(shard)
+    pending = {n for step in current.steps[done:] for n in step.numbers().values()}
+    later = {file for file, number in current.files.items() if number in pending}
+    if not current.steps or not later <= inputs.files <= current.files.keys():
+        return None
+    if inputs.frontiers != dict(current.shards):
+        return None
+    chosen, possible = _chosen(inputs, current.files)
+    if not possible:
+        return None
+    finished = done == len(current.steps)
+    why = "its inputs have not changed" if finished else "interrupted before"
+    return Todo(None, current, done, 0, why, chosen=chosen)
+
+
+def _extension(inputs: Inputs, current: Manifest, shard: Shard, store: Store) -> Todo | None:
+    """Take in what is new, and retract what was rewritten or removed."""
+    done = current.done(shard)
+    pending = {n for step in current.steps[done:] for n in step.numbers().values()}
+    there = {file: n for file, n in current.files.items() if n not in pending}
+    lost = {f for f in there.keys() - inputs.files if is_lost(f, store.options_dict)}
+    half_done = done < len(current.steps)
+    if inputs.content.dated and (
+        lost or half_done or not _follows(inputs.content.snapshots, current.moments)
+    ):
+        return None
+    taken = _taken_shards(inputs, current, done)
+    if taken is None:
+        return None
+    gone = {there[file] for file in lost}
+    shared = {file for file, number in there.items() if number in gone}  # files may share a number
+    if sum(f.bytes for f in lost) > REBUILT * sum(f.bytes for f in there):
+        return None
+    kept = {file: number for file, number in there.items() if file not in shared}
+    chosen, possible = _chosen(inputs, kept)
+    if not possible:
+        return None
+    start = replace(current, files=kept, shards=taken, steps=(), after=current.digest)
+    # What an interrupted run was to retract is still there.
+    gone |= {number for step in current.steps[done:] for number in step.retracts}
+    manifest = _extended(inputs, start, frozenset(gone))
+    if chosen is not None:
+        numbers = {manifest.files[file] for file in inputs.files}
+        chosen = tuple(sorted(numbers))
+    return Todo(None, manifest, 0, 0, _reason(inputs, there, lost, current), chosen=chosen)
+
+
+def _taken_shards(inputs: Inputs, current: Manifest, done: int) -> dict[int, int] | None:
+    """How far each shard was read; None if one has forgotten what came after."""
+    taken = dict(current.shards)
+    for step in current.steps[done:]:
+        for take in step.takes:
+            if take.span is not None:
+                taken[take.piece] = take.span[0]
+    for number, (since, upper) in inputs.shards.items():
+        if number in taken and not since <= taken[number] <= upper:
             return None
-        without = self._left_out(current.files)
-        if without is None:
-            return None
-        done = current.done(upper)
-        finished = done == len(current.steps)
-        why = "its files have not changed" if finished else "interrupted before"
-        return Todo(None, current, done, 0, why, without=tuple(sorted({*current.dead, *without})))
-
-    def extended(self, current: Manifest, upper: int) -> Todo | None:
-        """Take in what is new, and leave out for good what has changed or gone."""
-        there = {file: time for file, time in current.files.items() if time < upper}
-        lost = {file for file in there.keys() - self.files if _is_lost(file, self.options)}
-        if _snapshots(self.inputs):
-            half_done = current.done(upper) < len(current.steps)  # of which moments, nobody knows
-            if lost or half_done or not _follows(self.inputs.snapshots, current.moments):
-                return None
-        dead = {there[file] for file in lost}
-        gone = [file for file, time in there.items() if time in dead]  # files may share a time
-        kept = {file: time for file, time in there.items() if time not in dead}
-        without = self._left_out(kept)
-        dead_bytes = current.dead_bytes + sum(file.bytes for file in gone)
-        if without is None or dead_bytes > LEFT_OUT * sum(file.bytes for file in self.files):
-            return None
-        times = tuple(sorted({*current.dead, *dead}))
-        start = Manifest(kept, (), upper, times, dead_bytes, current.moments)
-        manifest = _extension(self.inputs, start, self.files)
-        why = self._reason(there, lost) if upper else "interrupted before"
-        return Todo(None, manifest, 0, 0, why, without=tuple(sorted({*times, *without})))
-
-    def _left_out(self, there: Mapping[PieceFile, int]) -> set[int] | None:
-        """The times of files that are there but not asked for; None if others share them."""
-        without = {time for file, time in there.items() if file not in self.files}
-        shared = any(time in without for file, time in there.items() if file in self.files)
-        return None if shared or (without and _snapshots(self.inputs)) else without
-
-    def _reason(self, there: Mapping[PieceFile, int], lost: set[PieceFile]) -> str:
-        changed = {(file.piece, file.uri) for file in lost}
-        added = [f for f in self.files - there.keys() if (f.piece, f.uri) not in changed]
-        counts = [(len(added), "new file"), (len(lost), "file that has changed or gone")]
-        texts = [f"{n} {text if n == 1 else _plural(text)}" for n, text in counts if n]
-        return " and ".join(texts) or "interrupted before"
+    return taken
 
 
-def _plural(text: str) -> str:
-    return text.replace("file", "files").replace("has", "have")
+def _chosen(inputs: Inputs, there: Mapping[InputFile, int]) -> tuple[tuple[int, ...] | None, bool]:
+    """The numbers of the files that are wanted, None for all; and whether they can be told apart.
+
+    Files that are there but not wanted are left out of the read, unless they share their number
+    with files that are.
+    """
+    unwanted = {number for file, number in there.items() if file not in inputs.files}
+    if not unwanted:
+        return None, True
+    wanted = {number for file, number in there.items() if file in inputs.files}
+    if wanted & unwanted or UNTRACKED in unwanted or inputs.content.dated or inputs.shards:
+        return None, False
+    return tuple(sorted(wanted)), True
+
+
+def _reason(
+    inputs: Inputs, there: Mapping[InputFile, int], lost: set[InputFile], current: Manifest
+) -> str:
+    changed = {(file.piece, file.uri) for file in lost}
+    added = [f for f in inputs.files - there.keys() if (f.piece, f.uri) not in changed]
+    counts = [(len(added), "new file"), (len(lost), "file rewritten or removed")]
+    texts = [f"{n} {text if n == 1 else text.replace('file', 'files')}" for n, text in counts if n]
+    ahead = [n for n, upper in inputs.frontiers.items() if current.shards.get(n) != upper]
+    if ahead:
+        texts.append("new updates of a shard")
+    return " and ".join(texts) or "interrupted before"
 
 
 def _follows(moments: tuple[int, ...], earlier: tuple[int, ...]) -> bool:
@@ -305,66 +260,75 @@ def _follows(moments: tuple[int, ...], earlier: tuple[int, ...]) -> bool:
     return moments[: len(earlier)] == earlier
 
 
-def _extension(inputs: GroupInputs, kept: Manifest, files: frozenset[PieceFile]) -> Manifest:
-    """`kept` and the steps that take in all of `files` that it does not hold."""
-    added = files - kept.files.keys()
-    snapshots = _snapshots(inputs)
-    times = dict(kept.files)
+def _extended(inputs: Inputs, kept: Manifest, gone: frozenset[int]) -> Manifest:
+    """`kept`, and the steps that retract `gone` and take in all inputs that it does not hold."""
+    content = inputs.content
+    added = inputs.files - kept.files.keys()
     steps: list[Step] = []
-    lower = kept.base
-    for takes in _batches(inputs, added):
-        (take,) = takes
-        piece = inputs.pieces[take.piece]
-        apart = piece.rows is not None and take.uris is not None
-        upper = lower + (len(take.uris or ()) if apart else 1)
-        steps.append(Step(takes, lower, upper))
-        lower = upper
-    replaced = [t for n in sorted(snapshots) for t in _replaced(inputs, n, kept, added)]
-    if replaced:
-        steps.append(Step(tuple(replaced), lower, lower + 1))
-    if not steps:  # files went, or there are none: it is noted all the same
-        steps.append(Step((), lower, lower + 1))
+    number = kept.next_number
+    for take in _batches(content, added):
+        apart = content.pieces[take.piece].rows is not None
+        steps.append(Step((take,), number, apart))
+        number = steps[-1].next_number
+    for piece, (since, upper) in inputs.shards.items():
+        lower = kept.shards.get(piece, since)
+        if piece not in kept.shards or lower < upper:
+            steps.append(Step((Take(piece, span=(lower, upper)),)))
+    dated = [t for n in sorted(content.dated) for t in _dated(content, n, kept, added)]
+    if dated:
+        steps.append(Step(tuple(dated)))
+    retracts = tuple(sorted(gone))
+    if retracts and steps and steps[0].apart:
+        steps[0] = replace(steps[0], retracts=retracts)  # what a file held and holds, at one time
+    elif retracts or not steps:  # there may be nothing to take in: that is noted all the same
+        steps.insert(0, Step((), retracts=retracts))
+    files = dict(kept.files)
     stamped = {(file.piece, file.uri): file for file in added}
     for step in steps:
-        own = step.times()
-        for one in step.takes:
-            for uri in one.uris or () if one.back is None else ():
-                times[stamped[one.piece, uri]] = step.lower if own is None else own[uri]
-    return Manifest(times, tuple(steps), kept.base, kept.dead, kept.dead_bytes, inputs.snapshots)
+        files |= {stamped[file]: n for file, n in step.numbers().items()}
+    return Manifest(
+        files,
+        {**kept.shards, **inputs.frontiers},
+        tuple(steps),
+        number,
+        kept.retractions + len(gone),
+        content.snapshots,
+        kept.after,
+    )
 
 
-def _batches(inputs: GroupInputs, files: Iterable[PieceFile]) -> Iterator[tuple[Take, ...]]:
+def _batches(content: Content, files: Iterable[InputFile]) -> Iterator[Take]:
     """The files of pieces without snapshots, as much at a time as an append should hold."""
     wanted = {(file.piece, file.uri) for file in files}
-    for number, piece in enumerate(inputs.pieces):
+    for number, piece in enumerate(content.pieces):
         uris = [uri for uri in piece.table.uris or () if (number, uri) in wanted]
         if piece.replaced or not uris:
             continue
         if piece.rows is None or piece.table.parquet is None:
-            yield (Take(number, tuple(uris)),)
+            yield Take(number, tuple(uris))
             continue
         sizes = {file.uri: file.rows for file in piece.table.parquet.files}
         held: list[str] = []
         rows = 0
         for uri in uris:
             if held and rows + sizes[uri] > STEP_ROWS:
-                yield (Take(number, tuple(held)),)
+                yield Take(number, tuple(held))
                 held, rows = [], 0
             held.append(uri)
             rows += sizes[uri]
-        yield (Take(number, tuple(held)),)
+        yield Take(number, tuple(held))
 
 
-def _replaced(
-    inputs: GroupInputs, number: int, kept: Manifest, added: Iterable[PieceFile]
+def _dated(
+    content: Content, number: int, kept: Manifest, added: Iterable[InputFile]
 ) -> Iterator[Take]:
-    """New files of a piece with snapshots, and what new snapshots take back of the others."""
+    """New files of a piece with snapshots, and what new snapshots retract of the others."""
     new = {file.uri for file in added if file.piece == number}
-    piece = inputs.pieces[number]
+    piece = content.pieces[number]
     uris = tuple(uri for uri in piece.table.uris or () if uri in new)
     if uris:
         yield Take(number, uris)
-    if kept.moments and inputs.snapshots != kept.moments:
+    if kept.moments and content.snapshots != kept.moments:
         last = kept.moments[-1]
         old = {file.uri for file in kept.files if file.piece == number}
         back = tuple(uri for uri in piece.recent(last) if uri in old)
@@ -372,39 +336,16 @@ def _replaced(
             yield Take(number, back, last)
 
 
-def whole(inputs: GroupInputs) -> tuple[Step, ...]:
-    """Everything, for one backfill only."""
-    snapshots = sorted(_snapshots(inputs))
-    numbers = range(len(inputs.pieces))
-    takes: list[tuple[Take, ...]] = [(Take(n, None),) for n in numbers if n not in snapshots]
-    if snapshots:
-        takes.append(tuple(Take(n, None) for n in snapshots))
-    return tuple(Step(several, lower, lower + 1) for lower, several in enumerate(takes))
+def whole(content: Content) -> tuple[Step, ...]:
+    """Everything, for one run only."""
+    dated = content.dated
+    steps = [Step((Take(n),)) for n in range(len(content.pieces)) if n not in dated]
+    if dated:
+        steps.append(Step(tuple(Take(n) for n in sorted(dated))))
+    return tuple(steps)
 
 
-def sweep(todo: Todo, inputs: GroupInputs, root: Store) -> None:
-    """Remove other generations of an arrangement that are of no use beside it."""
-    assert todo.uri is not None
-    parent, _, kept = todo.uri.rpartition("/")
-    name, options = parent.rpartition("/")[2], root.options_dict
-    for generation in Store.at(parent, options).folders():
-        store = Store.at(f"{parent}/{generation}", options)
-        last = max(Manifest.read_all(store), key=lambda m: m.upper, default=None)
-        if generation == kept or last is None:
-            continue
-        lost = {file for file in last.files if _is_lost(file, options)}
-        dead_bytes = last.dead_bytes + sum(file.bytes for file in lost)
-        useless = dead_bytes > LEFT_OUT * sum(file.bytes for file in last.files)
-        if _snapshots(inputs) and lost:
-            useless = True
-        if _snapshots(inputs) or all(piece.rows is not None for piece in inputs.pieces):
-            # Whatever it has is in the other, and can be told apart there.
-            useless |= last.files.keys() - lost <= todo.manifest.files.keys()
-        if useless:
-            Store.at(f"{root.uri}/tiles/{name}/{generation}", options).remove()
-            store.remove()
-
-
-def _is_lost(file: PieceFile, options: dict[str, str] | None) -> bool:
+def is_lost(file: InputFile, options: dict[str, str] | None) -> bool:
+    """Whether a file was rewritten or removed, and is not just left out of what is wanted."""
     store, name = Store.of_file(file.uri, options)
     return store.stamp(name) != file.stamp

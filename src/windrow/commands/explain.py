@@ -39,9 +39,7 @@ def feature_rows(plan: BackfillPlan) -> Iterator[tuple[str, str, str, str]]:
     for one in plan.passes:
         for group, number in zip(one.keys.groups, one.arrangements, strict=True):
             inputs = plan.arrangements[number].inputs
-            schema = pa.schema(
-                [(name, inputs.schema.field(f"v{i}").type) for i, name in enumerate(inputs.inputs)]
-            )
+            schema = inputs.layout.input_schema
             sources = " and ".join(source.name for source in group.group.sources)
             source = f"{sources} by {', '.join(group.group.keys)}"
             if group.group.accuracy == "snapshot":

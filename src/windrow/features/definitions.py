@@ -10,6 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
+
 from windrow.algebra.aggregation import Aggregation, Feature
 from windrow.errors import DefinitionError
 from windrow.sources.definitions import (
@@ -24,6 +26,7 @@ from windrow.sources.definitions import (
     selected,
 )
 from windrow.sources.partitions import PartitionRange
+from windrow.time import floor_to
 
 ACCURACIES = ("temporal", "snapshot")
 
@@ -118,6 +121,10 @@ class GroupBy:
     def refresh(self) -> int:
         """How often, in milliseconds, features with accuracy `snapshot` change."""
         return max(source.refresh for source in self.sources)
+
+    def effective_times(self, queries: np.ndarray) -> np.ndarray:
+        """The times as of which queries are answered: their own, or the last refresh before."""
+        return floor_to(queries, self.refresh) if self.accuracy == "snapshot" else queries
 
     @property
     def features(self) -> tuple[Feature, ...]:

@@ -5,6 +5,8 @@ docs/performance.md has the measurements.
 """
 
 SLICE_ROWS = 1_000_000  # events and queries that a task holds; a key is never cut
+SMALLEST_SLICE = 50_000  # below that, a slice is not worth a task
+SHARES = 4  # of slices, for each task that runs at a time
 LARGE_KEY_SLICES = 8  # a key with more events than this many slices is computed by tiles
 FEW_QUERIES = 50_000  # every task reads and sorts them itself: that costs less than a Spark job
 FEW_REQUESTED = 50  # events for each query of a slice, from which on filtering first pays

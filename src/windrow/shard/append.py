@@ -48,6 +48,7 @@ class BatchWriter:
     run: str | None = None
     part_bytes: int = PART_BYTES
     dry: bool = False  # compute the digest, write nothing
+    at: int | None = None  # the time of rows that come without one; `lower` by default
 
     def write(self, batches: Iterable[pa.RecordBatch], task: int = 0) -> Written:
         parts: list[WrittenFile] = []
@@ -70,7 +71,8 @@ class BatchWriter:
 
     def prepare(self, table: pa.Table, where: str) -> pa.Table:
         """Canonical, checked, with `_prefix` and `_hash`; in the order of arrival."""
-        updates = as_updates(table, self.spec.schema, default_time=self.lower, where=where)
+        at = self.lower if self.at is None else self.at
+        updates = as_updates(table, self.spec.schema, default_time=at, where=where)
         times = int64_values(updates, TIME)
         outside = (times < self.lower) | (times >= self.upper)
         if outside.any():
@@ -172,7 +174,10 @@ def write_dataframe(frame: DataFrame, writer: BatchWriter, exchange: int | None)
 
 
 class TaskRows(Protocol):
-    """Rows that tasks read by themselves, without Spark's readers. Picklable."""
+    """Rows that tasks read by themselves, without Spark's readers. Picklable.
+
+    With a method `counter`, the rows of a task are counted under the name that it gives.
+    """
 
     @property
     def tasks(self) -> int: ...
@@ -186,7 +191,13 @@ def write_tasks(spark: SparkSession, rows: TaskRows, writer: BatchWriter) -> Wri
     """Write rows that tasks read by themselves; each task writes runs of its own."""
 
     def write(task: int) -> Written:
-        return writer.write(rows.batches(task), task)
+        written = writer.write(rows.batches(task), task)
+        counter = getattr(rows, "counter", None)
+        if counter is None:
+            return written
+        counters = dict(written.counters)
+        counters[counter(task)] = counters.pop("rows")
+        return replace(written, counters=counters)
 
     return run_numbered(spark, rows.tasks, writer.store, write)
 

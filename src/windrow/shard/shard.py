@@ -18,7 +18,7 @@ from windrow.shard.compact import FANOUT, Compacted, choose, compact
 from windrow.shard.keys import KeySet
 from windrow.shard.log import Log
 from windrow.shard.merge import Consolidation
-from windrow.shard.part import PART_BYTES
+from windrow.shard.part import PART_BYTES, Part
 from windrow.shard.plan import runs_of
 from windrow.shard.predicate import Predicate, bind, is_changed
 from windrow.shard.read import Read
@@ -108,6 +108,11 @@ class Shard:
         return self._log.store.uri
 
     @property
+    def id(self) -> str:
+        """Tells this shard from every other, also from one that was at the same URI before."""
+        return self._log.id
+
+    @property
     def schema(self) -> pa.Schema:
         """The columns of a row."""
         return self._log.spec.schema
@@ -141,6 +146,7 @@ class Shard:
         *,
         lower: int,
         upper: int,
+        at: int | None = None,
         token: str | None = None,
         mark: str | None = None,
         exchange: int | None = None,
@@ -153,14 +159,14 @@ class Shard:
         (the same bounds and the same updates in any order, or the same `token`) changes nothing
         and returns False.
 
-        Rows without a `_diff` column are insertions; rows without `_time` happen at `lower`. An
-        empty batch moves `upper`. A `mark` stays with the shard for good: `marked` finds it. Of a
-        Spark DataFrame each task writes its own run; with `exchange=n` rows are first brought
-        together by prefix in n tasks, as one run.
+        Rows without a `_diff` column are insertions; rows without `_time` happen at `at` (by
+        default `lower`). An empty batch moves `upper`. A `mark` stays with the shard for good:
+        `marked` finds it. Of a Spark DataFrame each task writes its own run; with `exchange=n`
+        rows are first brought together by prefix in n tasks, as one run.
         """
         if exchange is not None and exchange < 1:
             raise OptionError(f"exchange is {exchange}; it is a number of tasks, 1 or more")
-        writer = self._writer(lower, upper, part_bytes)
+        writer = self._writer(lower, upper, at, part_bytes)
 
         def write(writer: BatchWriter) -> Written:
             if is_dataframe(data):
@@ -180,16 +186,22 @@ class Shard:
         *,
         lower: int,
         upper: int,
+        at: int | None = None,
         token: str | None = None,
         mark: str | None = None,
     ) -> bool:
         """Append rows that Spark's tasks read by themselves. Otherwise as `append`."""
-        writer = self._writer(lower, upper)
+        writer = self._writer(lower, upper, at)
         return self._append(writer, lambda writer: write_tasks(spark, rows, writer), token, mark)
 
-    def _writer(self, lower: int, upper: int, part_bytes: int = PART_BYTES) -> BatchWriter:
+    def _writer(
+        self, lower: int, upper: int, at: int | None = None, part_bytes: int = PART_BYTES
+    ) -> BatchWriter:
         self._check_batch(lower, upper)
-        return BatchWriter(self._log.store, self._log.spec, lower, upper, part_bytes=part_bytes)
+        if at is not None and not lower <= at < upper:
+            raise TimeRangeError(f"{self.uri}: at is {at}, outside the batch [{lower}, {upper})")
+        log = self._log
+        return BatchWriter(log.store, log.spec, lower, upper, part_bytes=part_bytes, at=at)
 
     def adopt(
         self, paths: Sequence[str | Path], *, lower: int, upper: int, token: str | None = None
@@ -394,6 +406,15 @@ class Shard:
             unsorted_parts=sum(not part.sorted for part in parts),
             bytes=sum(part.bytes for part in parts),
         )
+
+    def parts(self) -> list[Part]:
+        """The parts of the version of the log that this handle knows."""
+        return self._log.parts()
+
+    def has_no_null(self, column: str) -> bool:
+        """Whether the log's statistics say that a column has a value in every update."""
+        known = (part.bounds.get(column) for part in self._log.parts())
+        return all(bounds is not None and bounds.nulls == 0 for bounds in known)
 
     def hot_prefixes(self) -> dict[int, int]:
         """Prefixes with very many updates, and at least how many: from the log alone.

@@ -24,7 +24,6 @@ from windrow.rows.types import canonical_type
 from windrow.sources.columns import Taken
 from windrow.sources.times import to_millis
 from windrow.storage.store import Store
-from windrow.updates import TIME
 
 TASK_ROWS = 2_000_000  # a task sorts as many rows at a time, and writes them as one run
 _BATCH_ROWS = 65_536
@@ -81,14 +80,14 @@ class Span:
 class FileRows:
     """Rows of Parquet files as `columns`, in `tasks` shares of about equal size. Picklable.
 
-    With `times`, rows are updates at the time of their file.
+    With `constant`, rows have one more column (int32), which holds a number for each file.
     """
 
     shares: tuple[tuple[Span, ...], ...]
     columns: tuple[Taken, ...]
     keep: tuple[Moments, ...]
     options: tuple[tuple[str, str], ...] = ()
-    times: Mapping[str, int] | None = None
+    constant: tuple[str, Mapping[str, int]] | None = None
 
     @property
     def tasks(self) -> int:
@@ -118,9 +117,10 @@ class FileRows:
     def _take(self, batch: pa.RecordBatch, uri: str) -> pa.RecordBatch:
         arrays = [column.make(batch) for column in self.columns]
         names = [column.name for column in self.columns]
-        if self.times is not None:
-            arrays.append(pa.array(np.full(batch.num_rows, self.times[uri])))
-            names.append(TIME)
+        if self.constant is not None:
+            name, numbers = self.constant
+            arrays.append(pa.array(np.full(batch.num_rows, numbers.get(uri, 0), np.int32)))
+            names.append(name)
         made = pa.RecordBatch.from_arrays(arrays, names=names)
         mask = np.logical_and.reduce([k.mask(made.column(k.column)) for k in self.keep])
         return made if mask.all() else made.filter(pa.array(mask))

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from windrow.errors import DataError, SchemaError
+from windrow.shard.shard import Shard
 from windrow.sources.bound import BoundTable, bind_table, file_days
 from windrow.sources.columns import Form, Taken
 from windrow.sources.definitions import EntitySource, EventSource, PreAggregatedSource, Source
@@ -26,7 +27,7 @@ from windrow.spark.errors import known_errors
 from windrow.spark.schemas import arrow_to_spark_schema, quoted
 from windrow.spark.session import Engine
 from windrow.time import DAY
-from windrow.updates import DIFF
+from windrow.updates import DIFF, TIME, update_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -52,6 +53,7 @@ class Piece:
     required: tuple[str, ...] = ()
     rows: FileRows | None = None
     reason: str = ""
+    shard: Shard | None = None  # the shard that the rows rest in
 
     def taking(
         self, columns: tuple[Taken, ...], required: tuple[str, ...], engine: Engine
@@ -70,6 +72,13 @@ class Piece:
             self.columns, self.required, engine
         )
 
+    def during(self, span: tuple[int, int], engine: Engine) -> Piece:
+        """Of a shard: the same piece, reduced to updates at times in [lower, upper)."""
+        assert self.shard is not None
+        assert isinstance(self.source, EntitySource)
+        piece = _shard_piece(engine, self.source, self.shard, span)
+        return piece.taking(self.columns, self.required, engine)
+
     def recent(self, moment: int) -> tuple[str, ...]:
         """The files that may hold updates at `moment` or after it."""
         uris = self.table.uris or ()
@@ -85,7 +94,8 @@ class Piece:
     def fingerprint(self) -> list[Any]:
         columns = [(c.name, c.source, str(c.type), c.form.name, c.value) for c in self.columns]
         selected = (self.source.selected, self.source.where)
-        return [self.table.text, selected, columns, bool(self.replaced)]
+        shard = None if self.shard is None else self.shard.id
+        return [self.table.text, selected, columns, bool(self.replaced), shard]
 
     @property
     def exchanged(self) -> bool:
@@ -219,7 +229,7 @@ def _entity(engine: Engine, source: EntitySource, options: Mapping[str, str] | N
             raise SchemaError(f"{what} is {type_}; it has to be text")
         pieces.append(Piece(source, table, source.moment, (source.change_type, Form.CHANGE)))
     if source.shard is not None:
-        pieces.append(_shard(engine, source))
+        pieces.append(_shard(engine, source, options))
     return pieces
 
 
@@ -289,13 +299,35 @@ def _snapshot_days(
         return sorted(str(r[0]) for r in whole.frame.select(day).distinct().collect())  # few
 
 
-def _shard(engine: Engine, source: EntitySource) -> Piece:
+def _shard(engine: Engine, source: EntitySource, options: Mapping[str, str] | None) -> Piece:
     """A shard's history: its own times are the moments of change."""
-    from windrow.shard.shard import Shard
-    from windrow.updates import TIME
+    given = source.shard
+    shard = given if isinstance(given, Shard) else Shard.open(given, storage_options=options)
+    return _shard_piece(engine, source, shard, (shard.since, shard.upper))
 
-    shard = source.shard if isinstance(source.shard, Shard) else Shard.open(source.shard)
-    frame = shard.changes(shard.since, shard.upper).dataframe(engine.spark)
+
+def _shard_piece(
+    engine: Engine, source: EntitySource, shard: Shard, span: tuple[int, int]
+) -> Piece:
+    """The updates of a shard in a span of its times."""
     what = f"{source.what}: shard"
-    table = _bind(engine, source, frame, what, [TIME, DIFF], None)
-    return Piece(source, replace(table, text=shard.uri), TIME, (DIFF, Form.PLAIN))
+
+    def load(_: Sequence[str] | None) -> DataFrame:
+        return shard.changes(*span).dataframe(engine.spark)
+
+    if source.selected or source.where:
+        table = _bind(engine, source, load(None), what, [TIME, DIFF], None)
+        table = replace(table, text=shard.uri)
+    else:
+        table = BoundTable(
+            what=what,
+            text=shard.uri,
+            schema=update_schema(shard.schema),
+            uris=None,
+            parquet=None,
+            sources={},
+            obstacle="a shard",
+            options=(),
+            load=load,
+        )
+    return Piece(source, table, TIME, (DIFF, Form.PLAIN), shard=shard)

@@ -15,7 +15,8 @@ from windrow.features.compute.features import group_features
 from windrow.features.compute.lifetimes import ALWAYS, lifetimes
 from windrow.features.compute.types import feature_type
 from windrow.features.definitions import GroupBy, JoinedGroup
-from windrow.features.inputs.groups import check_keys, condition_mask, key_type
+from windrow.features.inputs.groups import check_keys
+from windrow.features.inputs.layout import condition_mask, key_names, key_type
 from windrow.rows.types import (
     canonical_schema,
     canonical_type,
@@ -207,7 +208,7 @@ def _likely_type(group: GroupBy, column: str) -> pa.DataType:
 def _keys(joined: JoinedGroup, left: Rows, events: pa.Table) -> tuple[pa.Table, pa.Table]:
     """The keys of the queries and of the events, as columns k0, k1, ... of the same types."""
     group, table = joined.group, left.extended(joined.left_keys).table
-    names = [f"k{i}" for i in range(len(group.keys))]
+    names = key_names(len(group.keys))
     # A side that has no values takes the type of the other.
     found, wanted = {}, {}
     for key, name in zip(group.keys, joined.left_keys, strict=True):
@@ -217,7 +218,7 @@ def _keys(joined: JoinedGroup, left: Rows, events: pa.Table) -> tuple[pa.Table, 
         wanted[key] = settled(type_, found.get(name, pa.int64()))
     table = with_types(table, lambda f: found.get(f.name, f.type))
     events = with_types(events, lambda f: key_type(wanted[f.name])).rename_columns(names)
-    check_keys(joined, table.schema, events.schema)
+    check_keys(joined, table.schema, events.schema.types)
     keys = with_types(table.select(list(joined.left_keys)), lambda f: key_type(f.type))
     return keys.rename_columns(names), events
 

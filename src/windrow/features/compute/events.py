@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -39,6 +40,14 @@ class QueryTimes:
     times: np.ndarray
     valid: np.ndarray
     hashes: np.ndarray | None = None
+
+    @functools.cached_property
+    def live(self) -> np.ndarray:
+        """Which queries have a key and a time; all others have the features of an empty window."""
+        live = self.valid.copy()
+        for column in self.keys.columns:
+            live &= single_chunk(column).is_valid().to_numpy(zero_copy_only=False)
+        return live
 
 
 def canonical_table(table: pa.Table) -> pa.Table:

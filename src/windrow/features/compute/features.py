@@ -15,8 +15,6 @@ from windrow.features.compute.events import Events, QueryTimes, canonical_table
 from windrow.features.compute.spanned import Asked, Spanned
 from windrow.features.compute.timeline import Lane, Timelines
 from windrow.features.definitions import GroupBy
-from windrow.rows.types import single_chunk
-from windrow.time import floor_to
 
 t = pa.types
 
@@ -24,8 +22,7 @@ t = pa.types
 def group_features(group: GroupBy, events: Events, queries: QueryTimes) -> list[pa.Array]:
     """One array per feature of the group, in the order of `queries`."""
     times = np.where(queries.valid, queries.times, 0)
-    if group.accuracy == "snapshot":
-        times = floor_to(times, group.refresh)
+    times = group.effective_times(times)
     timelines = _timelines(events, queries, times)
     if events.lives is not None:
         return spanned_features(group, events, queries, timelines)
@@ -57,7 +54,7 @@ def group_features(group: GroupBy, events: Events, queries: QueryTimes) -> list[
 
 def _timelines(events: Events, queries: QueryTimes, times: np.ndarray) -> Timelines:
     event_keys, query_keys = canonical_table(events.keys), canonical_table(queries.keys)
-    dead = ~queries.valid | _has_null(queries.keys)
+    dead = ~queries.live
     if events.hashes is not None and queries.hashes is not None:
         found = Timelines.of_sorted(
             Lane(event_keys, events.hashes, events.times),
@@ -69,19 +66,12 @@ def _timelines(events: Events, queries: QueryTimes, times: np.ndarray) -> Timeli
     return Timelines.make(event_keys, events.times, query_keys, times, dead=dead)
 
 
-def _has_null(keys: pa.Table) -> np.ndarray:
-    null = np.zeros(keys.num_rows, np.bool_)
-    for column in keys.columns:
-        null |= single_chunk(column).is_null().to_numpy(zero_copy_only=False)
-    return null
-
-
 def spanned_features(
     group: GroupBy, events: Events, queries: QueryTimes, timelines: Timelines
 ) -> list[pa.Array]:
     """Features over rows that come and go: each row counts for a span of queries."""
     assert events.lives is not None
-    dead = ~queries.valid | _has_null(queries.keys)
+    dead = ~queries.live
     order = timelines.query_order
     dead = dead if order is None else dead[order]
     asked = Asked.make(timelines, events.lives, dead)

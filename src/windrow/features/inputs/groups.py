@@ -1,123 +1,86 @@
-"""Arranging: the rows of a group's sources become a shard, sorted by the hash of the key and time.
+"""A group bound to its sources: what its arrangement holds, and how its columns are made.
 
 An arrangement holds what one group needs of its sources: the keys, the row's time in
-milliseconds, the columns that aggregations read, and where their conditions hold. It is named by
-what it contains, so that it is built once and used by every backfill that needs the same.
-
-    k0, k1, ...   keys                       v0, v1, ...   inputs of aggregations
-    __time        the row's own time, ms     w0, w1, ...   where conditions hold
-    __moment      when it changed, ms: only if a source is of rows that change, or become known
-    __source      the number of its source: only if there are several, and rows change
-
-Rows of a log are added once. A row that changes is taken away (`_diff` -1) and added again.
+milliseconds, the columns that aggregations read, and where their conditions hold. Rows of a log
+are inserted once. A row that changes is retracted (`_diff` -1) and inserted again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from windrow.arrangements.content import Content
 from windrow.errors import DefinitionError, SchemaError
 from windrow.features.compute.lifetimes import ALWAYS
 from windrow.features.compute.types import feature_type
 from windrow.features.definitions import GroupBy, JoinedGroup
-from windrow.rows.types import canonical_schema, single_chunk
-from windrow.shard.spec import by_hash
+from windrow.features.inputs.layout import EVENT_ORDER, MOMENT, SOURCE, Layout, key_type
+from windrow.rows.types import canonical_schema
+from windrow.shard.shard import Shard
 from windrow.sources.columns import Form, Taken
 from windrow.sources.definitions import EntitySource, EventSource, Source
 from windrow.sources.pieces import Piece, bind_source
 from windrow.sources.tables import require_columns
 from windrow.sources.times import check_time_type
 from windrow.spark.session import Engine
-from windrow.storage.names import digest
 from windrow.updates import DIFF
-
-if TYPE_CHECKING:
-    pass
-
-EVENT_TIME = "__time"
-MOMENT = "__moment"
-SOURCE = "__source"
-EVENT_ORDER = by_hash(EVENT_TIME)
-
-
-def key_type(type_: pa.DataType) -> pa.DataType:
-    """Integers of any width are one kind of key, and so are floats."""
-    if pa.types.is_integer(type_):
-        return pa.int64()
-    return pa.float64() if pa.types.is_floating(type_) else type_
 
 
 @dataclass(frozen=True)
 class GroupInputs:
     """What a group reads of its sources, once bound to their columns.
 
-    `schema` is that of the arrangement; `pieces` are the tables its rows come from.
+    `content` is what its arrangement holds. With `shard`, the source is a shard by the group's own
+    keys: its rows are read where they rest, and nothing is arranged.
     """
 
     group: GroupBy
-    schema: pa.Schema
-    inputs: tuple[str, ...]
-    conditions: tuple[str, ...]
-    pieces: tuple[Piece, ...]
+    layout: Layout
+    content: Content
+    shard: Shard | None = None
 
     @staticmethod
     def bind(group: GroupBy, engine: Engine, options: dict[str, str] | None = None) -> GroupInputs:
         """Check the group against its tables' columns and types."""
-        inputs = _input_columns(group)
         conditions = tuple(
             dict.fromkeys(a.condition for a in group.aggregations if a.condition is not None)
         )
-        changing = any(_changes(source) for source in group.sources)
-        schema: pa.Schema | None = None
+        layout: Layout | None = None
         pieces: list[Piece] = []
         for source in group.sources:
             for piece in bind_source(engine, source, options):
-                found = _schema(group, source, piece.table.schema, inputs, conditions, changing)
-                if schema is not None and found != schema:
-                    raise _differ(group, source, found, schema)
-                schema = found
+                found = _layout(group, source, piece.table.schema, conditions)
+                if layout is not None and found != layout:
+                    raise _differ(group, source, found, layout)
+                layout = found
                 for text in conditions:
                     _check_condition(group, piece, text)
-                columns = _columns(group, source, piece, found, inputs, conditions)
+                columns = _columns(group, source, piece, found)
                 pieces.append(piece.taking(columns, _times(columns), engine))
-        assert schema is not None
-        return GroupInputs(group, schema, inputs, conditions, tuple(pieces))
-
-    @property
-    def key_names(self) -> list[str]:
-        return [f"k{i}" for i in range(len(self.group.keys))]
-
-    @property
-    def changing(self) -> bool:
-        """Whether rows come and go, or become known late."""
-        return MOMENT in self.schema.names
-
-    @property
-    def snapshots(self) -> tuple[int, ...]:
-        """The moments of snapshots, at which the state is known as a whole."""
-        return tuple(sorted({m for piece in self.pieces for m in piece.replaced}))
-
-    @property
-    def matched(self) -> bool:
-        """Whether rows are taken away, and have to be matched with those that came."""
-        return any(piece.sign is not None or piece.replaced for piece in self.pieces)
-
-    @property
-    def fingerprint(self) -> str:
-        """Names the arrangement by what it contains."""
-        parts = [str(self.schema), tuple(self.group.keys), self.inputs, self.conditions]
-        parts += [piece.fingerprint for piece in self.pieces]
-        return digest(*parts)
+        assert layout is not None
+        title = "-".join(source.name for source in group.sources)
+        content = Content(title, tuple(pieces), layout.schema, tuple(layout.keys), EVENT_ORDER)
+        return GroupInputs(group, layout, content, _shard_by_keys(group, layout, pieces))
 
     @property
     def name(self) -> str:
-        return "-".join([*(s.name for s in self.group.sources), self.fingerprint])
+        return self.content.name
+
+
+def _shard_by_keys(group: GroupBy, layout: Layout, pieces: Sequence[Piece]) -> Shard | None:
+    """The shard whose rows can be read as they are: it is by the group's keys, hashed alike."""
+    (source, *others) = group.sources
+    shard = pieces[0].shard
+    if shard is None or others or layout.conditions or source.selected or source.where:
+        return None
+    types = tuple(shard.schema.field(name).type for name in group.keys)
+    if shard.key != tuple(group.keys) or shard.order.kind != "hash" or types != layout.key_types:
+        return None
+    # Rows without a time are quarantined when they are arranged.
+    return shard if shard.has_no_null(source.time) else None
 
 
 def _check_condition(group: GroupBy, piece: Piece, text: str) -> None:
@@ -139,15 +102,9 @@ def _changes(source: Source) -> bool:
     )
 
 
-def _schema(
-    group: GroupBy,
-    source: Source,
-    found: pa.Schema,
-    inputs: Sequence[str],
-    conditions: Sequence[str],
-    changing: bool,
-) -> pa.Schema:
+def _layout(group: GroupBy, source: Source, found: pa.Schema, conditions: Sequence[str]) -> Layout:
     """The arrangement's columns for one table, whose columns are `found`."""
+    inputs = _input_columns(group)
     require_columns(found.names, [source.time], f"{source.what}: time")
     require_columns(found.names, list(group.keys), f"GroupBy {group.name!r}: keys")
     check_time_type(found.field(source.time).type, f"{source.what}: time {source.time!r}")
@@ -158,53 +115,44 @@ def _schema(
         where = f"GroupBy {group.name!r}: {aggregation.column} {aggregation.label}"
         feature_type(aggregation, types, where)
     keys = canonical_schema(pa.schema([found.field(name) for name in group.keys]))
-    moment = [pa.field(MOMENT, pa.int64())] if changing else []
-    if changing and len(group.sources) > 1:
-        moment.append(pa.field(SOURCE, pa.int64()))  # equal rows of two sources are two rows
-    return pa.schema(
-        [
-            *(pa.field(f"k{i}", key_type(f.type)) for i, f in enumerate(keys)),
-            pa.field(EVENT_TIME, pa.int64()),
-            *(pa.field(f"v{i}", f.type) for i, f in enumerate(types)),
-            *(pa.field(f"w{i}", pa.bool_()) for i in range(len(conditions))),
-            *moment,
-        ]
+    changing = any(_changes(one) for one in group.sources)
+    return Layout(
+        tuple(key_type(field.type) for field in keys),
+        inputs,
+        tuple(types.types),
+        tuple(conditions),
+        changing,
+        changing and len(group.sources) > 1,
     )
 
 
-def _differ(group: GroupBy, source: Source, found: pa.Schema, first: pa.Schema) -> SchemaError:
-    names = [*group.keys, source.time, *_input_columns(group)]
-    for name, a, b in zip(names, found, first, strict=False):
-        if a.type != b.type:
+def _differ(group: GroupBy, source: Source, found: Layout, first: Layout) -> SchemaError:
+    names = [*group.keys, *found.inputs]
+    ours, theirs = ([*layout.key_types, *layout.input_types] for layout in (found, first))
+    for name, a, b in zip(names, ours, theirs, strict=False):
+        if a != b:
             return SchemaError(
-                f"GroupBy {group.name!r}: column {name!r} is {a.type} in {source.what} and "
-                f"{b.type} in another source; cast one of them in select"
+                f"GroupBy {group.name!r}: column {name!r} is {a} in {source.what} and "
+                f"{b} in another source; cast one of them in select"
             )
     return SchemaError(f"GroupBy {group.name!r}: its sources have different columns")
 
 
-def _columns(
-    group: GroupBy,
-    source: Source,
-    piece: Piece,
-    schema: pa.Schema,
-    inputs: Sequence[str],
-    conditions: Sequence[str],
-) -> tuple[Taken, ...]:
+def _columns(group: GroupBy, source: Source, piece: Piece, layout: Layout) -> tuple[Taken, ...]:
     """How the arrangement's columns are made from a piece's table."""
-    sources = [*group.keys, source.time, *inputs, *conditions]
-    forms = [Form.PLAIN] * len(group.keys) + [Form.MILLIS] + [Form.PLAIN] * len(inputs)
-    forms += [Form.SQL] * len(conditions)
+    sources = [*group.keys, source.time, *layout.inputs, *layout.conditions]
+    forms = [Form.PLAIN] * len(group.keys) + [Form.MILLIS] + [Form.PLAIN] * len(layout.inputs)
+    forms += [Form.SQL] * len(layout.conditions)
     columns = [
         Taken(f.name, name, f.type, form)
-        for f, name, form in zip(schema, sources, forms, strict=False)
+        for f, name, form in zip(layout.schema, sources, forms, strict=False)
     ]
-    if MOMENT in schema.names:
+    if layout.changing:
         if piece.moment is not None:
             columns.append(Taken(MOMENT, piece.moment, pa.int64(), Form.MILLIS))
         else:
             columns.append(Taken(MOMENT, "", pa.int64(), Form.CONSTANT, ALWAYS))
-    if SOURCE in schema.names:
+    if layout.several:
         number = group.sources.index(source)
         columns.append(Taken(SOURCE, "", pa.int64(), Form.CONSTANT, number))
     if piece.sign is not None:
@@ -226,14 +174,7 @@ def _input_columns(group: GroupBy) -> tuple[str, ...]:
     return tuple(names)
 
 
-def condition_mask(table: pa.Table, name: str) -> np.ndarray:
-    """Where a condition is true; NULL is not."""
-    mask: Any = pc.fill_null(single_chunk(table.column(name)), False)
-    found: np.ndarray = mask.to_numpy(zero_copy_only=False)
-    return found
-
-
-def check_keys(group: JoinedGroup, left: pa.Schema, events: pa.Schema) -> None:
+def check_keys(group: JoinedGroup, left: pa.Schema, keys: Sequence[pa.DataType]) -> None:
     """Keys on both sides have to be of one kind, or nothing would ever match."""
     for i, (key, name) in enumerate(zip(group.group.keys, group.left_keys, strict=True)):
         if name not in left.names:
@@ -241,7 +182,7 @@ def check_keys(group: JoinedGroup, left: pa.Schema, events: pa.Schema) -> None:
                 f"GroupBy {group.group.name!r}: key {key!r} is joined on the left column {name!r}, "
                 f"which is not there; left columns: {left.names}. Use .on({key}='...')"
             )
-        found, wanted = key_type(left.field(name).type), events.field(f"k{i}").type
+        found, wanted = key_type(left.field(name).type), keys[i]
         if found != wanted:
             raise DefinitionError(
                 f"GroupBy {group.group.name!r}: key {key!r} is {wanted}, the left column {name!r} "

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from windrow.errors import OptionError, SchemaError, ShardNotFoundError
 from windrow.features.definitions import Join
-from windrow.features.inputs.groups import key_type
+from windrow.features.inputs.layout import key_type
 from windrow.rows.types import canonical_schema
 from windrow.shard.shard import Shard
 from windrow.shard.spec import ShardSpec, by_hash

@@ -8,66 +8,25 @@ store     where the result goes
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import date
 from typing import TYPE_CHECKING, Any
 
-from windrow.arrangements.find import find
+from windrow.arrangements.find import Todo, as_it_is, find
 from windrow.errors import OptionError
-from windrow.features import limits
 from windrow.features.definitions import Join
 from windrow.features.inputs.groups import GroupInputs, check_keys
 from windrow.features.inputs.queries import QueryInputs
-from windrow.features.plan.arranging import Arranging, Reading, _many
-from windrow.features.plan.passes import Pass, passes_of
-from windrow.features.plan.strategy import BROADCAST, STRATEGIES, TILES, choose_strategy
+from windrow.features.plan.arranging import Arranging, Reading, many
+from windrow.features.plan.passes import PassPlan, passes_of, plan_pass
+from windrow.features.plan.strategy import BROADCAST, GATHER, STRATEGIES
 from windrow.spark.session import Engine
 from windrow.storage.names import digest
 from windrow.storage.store import Store
 
 if TYPE_CHECKING:
     pass
-
-
-@dataclass(frozen=True)
-class PassPlan:
-    """Groups computed together, beside the queries sorted by the same keys; how, and why so.
-
-    `arrangements` are numbers of the plan's arrangements, one per group. `sorts`: the queries are
-    sorted by a job of their own; otherwise they are few, and every task sorts them.
-    """
-
-    keys: Pass
-    arrangements: tuple[int, ...]
-    events: int | None
-    queries: int | None
-    strategy: str
-    reason: str
-    sorts: bool
-    gathers: bool  # rows change: to broadcast is to arrange those of asked keys, for this run
-
-    def __str__(self) -> str:
-        features = sum(len(g.group.features) for g in self.keys.groups)
-        windows = {f.window for g in self.keys.groups for f in g.group.features}
-        names = ", ".join(g.group.name for g in self.keys.groups)
-        text = (
-            f"{names}: {self.strategy} by {', '.join(self.keys.left_keys)} ({self.reason}); "
-            f"{_many(features, 'feature')} in {_many(len(windows), 'window')}"
-        )
-        if self.strategy == BROADCAST:
-            if self.gathers:
-                return f"{text}; only rows of keys that are asked for are arranged"
-            return f"{text}; events are neither sorted nor stored"
-        if self.strategy == TILES:
-            hops = "5 min, 1 h and 1 d"
-            return f"{text}; tails from tiles of {hops}, heads from raw events"
-        text += ", one pass over the events"
-        if self.events is not None and self.queries is not None:
-            slices = max(-(-(self.events + self.queries) // limits.SLICE_ROWS), 1)
-            shown = f"{_many(slices, 'slice')} of at most {limits.SLICE_ROWS:,} rows"
-            text += f"; at least {shown}, or a key"
-        return text
 
 
 @dataclass(frozen=True)
@@ -86,8 +45,8 @@ class BackfillPlan:
 
     @property
     def arranged(self) -> set[int]:
-        """The arrangements that are needed: those of passes that do not broadcast."""
-        merging = (one for one in self.passes if one.strategy != BROADCAST)
+        """The arrangements that are kept and used: not those of passes over raw events."""
+        merging = (one for one in self.passes if one.strategy not in (BROADCAST, GATHER))
         return {number for one in merging for number in one.arrangements}
 
     @property
@@ -111,8 +70,7 @@ class BackfillPlan:
             sorted(stamps.items()),
         ]
         parts += [self.queries.span.start, self.queries.span.end, str(self.queries.schema)]
-        todos = [one.todo for one in self.arrangements]
-        parts += [(todo.uri, sorted(todo.manifest.files), todo.without) for todo in todos]
+        parts += [(one.todo.uri, one.todo.state, one.todo.chosen) for one in self.arrangements]
         parts += [self.join.left.selected, self.join.left.where]
         parts += [one.strategy for one in self.passes]
         return digest(*parts)
@@ -139,7 +97,7 @@ class BackfillPlan:
             yield f"  sort     queries {again}by {keys} and {self.join.left.time}{few}"
             yield f"  compute  {one_pass}"
         if self.finished:
-            yield f"  resume   after {_many(self.finished, 'slice')} of an interrupted run"
+            yield f"  resume   after {many(self.finished, 'slice')} of an interrupted run"
         left_out = [g.group.name for g in self.join.all_groups if not g.group.offline]
         if left_out:
             yield f"  skip     {', '.join(left_out)} (offline=False)"
@@ -147,7 +105,7 @@ class BackfillPlan:
             yield f"  derive   {', '.join(self.join.derive)} with Spark SQL"
         columns = len(self.queries.schema) + len(self.join.derive)
         columns += sum(len(g.group.features) for g in self.join.groups)
-        yield f"  store    {_many(columns, 'column')} as a Delta table, {self.result.uri}"
+        yield f"  store    {many(columns, 'column')} as a Delta table, {self.result.uri}"
 
 
 def plan_backfill(
@@ -170,8 +128,8 @@ def plan_backfill(
         found = []
         for group in one.groups:
             inputs = GroupInputs.bind(group.group, engine, options)
-            check_keys(group, queries.schema, inputs.schema)
-            arranging = Arranging(inputs, find(inputs, store))
+            check_keys(group, queries.schema, inputs.layout.key_types)
+            arranging = Arranging(inputs, _todo(inputs, store))
             arrangements.setdefault(arranging.name, arranging)
             found.append(list(arrangements).index(arranging.name))
         numbers.append(tuple(found))
@@ -187,12 +145,26 @@ def plan_backfill(
         Reading(queries.table, rows, reason),
         known,
         tuple(
-            _pass_plan(p, n, known, queries, strategy, direct=number > 0 or rows is not None)
+            plan_pass(
+                p,
+                n,
+                known,
+                queries,
+                strategy,
+                direct=number > 0 or rows is not None,
+                tasks=engine.tasks,
+            )
             for number, (p, n) in enumerate(zip(passes, numbers, strict=True))
         ),
         Store.at(f"{store.uri}/results/{join.name}", options),
     )
     return replace(plan, finished=_finished(plan, store))
+
+
+def _todo(inputs: GroupInputs, store: Store) -> Todo:
+    if inputs.shard is None:
+        return find(inputs.content, store)
+    return as_it_is(inputs.shard, "a shard by the same key, read as it is")
 
 
 def _finished(plan: BackfillPlan, store: Store) -> int:
@@ -201,23 +173,3 @@ def _finished(plan: BackfillPlan, store: Store) -> int:
         return 0
     work = Store.at(f"{store.uri}/tmp/{plan.fingerprint}", store.options_dict)
     return sum(name.startswith("done-") for name in work.names())
-
-
-def _pass_plan(
-    keys: Pass,
-    numbers: tuple[int, ...],
-    known: Sequence[Arranging],
-    queries: QueryInputs,
-    forced: str | None,
-    direct: bool,
-) -> PassPlan:
-    """`direct`: tasks read the queries by themselves."""
-    rows = [known[n].estimated_rows for n in set(numbers)]
-    events = None if None in rows else sum(r for r in rows if r is not None)
-    parquet = queries.table.parquet
-    count = None if parquet is None else parquet.rows
-    arrangements = [known[n] for n in set(numbers)]
-    strategy, reason = choose_strategy(arrangements, events, count, forced)
-    sorts = not direct or count is None or count > limits.FEW_QUERIES
-    gathers = any(one.inputs.matched for one in arrangements)
-    return PassPlan(keys, numbers, events, count, strategy, reason, sorts, gathers)

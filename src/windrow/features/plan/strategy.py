@@ -8,18 +8,17 @@ from windrow.errors import OptionError
 from windrow.features import limits
 from windrow.features.plan.arranging import Arranging
 
-MERGE, BROADCAST, TILES = "merge", "broadcast", "tiles"
-
-
-STRATEGIES = (MERGE, BROADCAST, TILES)
+MERGE, BROADCAST, GATHER, TILES = "merge", "broadcast", "gather", "tiles"
+STRATEGIES = (MERGE, BROADCAST, TILES)  # that can be forced; to broadcast may be to gather
 
 
 def choose_strategy(
     arrangements: Sequence[Arranging], events: int | None, queries: int | None, forced: str | None
 ) -> tuple[str, str]:
     """How a pass is computed, and why."""
-    changing = [one.name for one in arrangements if one.inputs.matched]
-    late = [one.name for one in arrangements if one.inputs.changing]
+    changing = [one.name for one in arrangements if one.inputs.content.retracts]
+    late = [one.name for one in arrangements if one.inputs.layout.changing]
+    streamed = GATHER if changing else BROADCAST  # changes of one row have to meet
     if forced == TILES and changing:
         raise OptionError(
             f"strategy 'tiles' is not possible for {changing[0]}: a tile does not say which of its "
@@ -31,7 +30,7 @@ def choose_strategy(
             "became known; leave strategy out, or use 'merge'"
         )
     if forced is not None:
-        return forced, "as asked"
+        return streamed if forced == BROADCAST else forced, "as requested"
     hottest = max((one.todo.hottest for one in arrangements), default=0)
     if hottest > limits.LARGE_KEY_SLICES * limits.SLICE_ROWS and not late:
         return TILES, f"one key has {hottest:,} events or more, too many for a task"
@@ -40,5 +39,5 @@ def choose_strategy(
     if queries is None or events is None:
         return MERGE, "the number of queries or events is not known"
     if queries <= limits.BROADCAST_QUERIES and queries * limits.BROADCAST_RATIO <= events:
-        return BROADCAST, f"{queries:,} queries are few beside {events:,} events not arranged"
+        return streamed, f"{queries:,} queries are few beside {events:,} events not arranged"
     return MERGE, f"{queries:,} queries over {events:,} events"

@@ -24,15 +24,15 @@ from windrow.features.inputs.queries import (
     sorted_schema,
     with_keys,
 )
-from windrow.features.plan.backfill import BackfillPlan, PassPlan
-from windrow.features.plan.strategy import BROADCAST, MERGE, TILES
+from windrow.features.plan.backfill import BackfillPlan
+from windrow.features.plan.passes import PassPlan
+from windrow.features.plan.strategy import BROADCAST, GATHER, MERGE, TILES
 from windrow.features.run.arrange import arrange, gather, quarantine
 from windrow.features.run.results import commit_result, frame_schema, read_result, write_frame
-from windrow.features.run.stages import Stages
-from windrow.features.run.tiles import large_keys, make_tiles
+from windrow.features.run.tiles import make_tiles
 from windrow.features.strategies.arranged import REJECTED, Arranged
 from windrow.features.strategies.broadcast import BroadcastJob, EventShape, ReduceJob
-from windrow.features.strategies.merge import SliceJob, plan_pass
+from windrow.features.strategies.merge import SliceJob, even_slices, slice_job
 from windrow.features.strategies.slices import SliceTarget, write_file
 from windrow.features.strategies.sorted_rows import FewQueries, StoredQueries
 from windrow.features.strategies.tiled import TiledJob
@@ -42,6 +42,7 @@ from windrow.sources.pieces import Piece
 from windrow.sources.tables import select_columns
 from windrow.spark.schemas import quoted
 from windrow.spark.session import parallelism
+from windrow.spark.stages import Stages
 from windrow.spark.tasks import (
     Written,
     peak_memory,
@@ -141,21 +142,24 @@ class BackfillRun:
         for number, one in enumerate(plan.passes):
             last = number == len(plan.passes) - 1
             queries = self._sort(one, rows, frame, schema, f"{work.uri}/queries-{number}")
-            job = self._job(one, arranged, queries, schema, last)
             target = Store.at(f"{work.uri}/features-{number}", work.options_dict)
             if last and not join.derive:
                 target = plan.result
-            if one.strategy == BROADCAST and one.gathers:
-                shards = gather(self.stages, plan.arrangements, one, job, work)
-                merge = replace(one, strategy=MERGE)
-                job = self._job(merge, shards, queries, schema, last, gathered=True)
+            if one.strategy == GATHER:
+                base = slice_job([], queries, (), schema.names, None)
+                shards = gather(self.stages, plan.arrangements, one, base, work)
+                job = self._job(one, shards, queries, schema, last)
                 written = self._write_job(job, target, work)
             elif one.strategy == BROADCAST:
+                job = self._job(one, {}, queries, schema, last)
                 written = self._broadcast(one, job, target, work)
             elif one.strategy == TILES:
-                tiles = make_tiles(self.stages, one, job, arranged, work)
+                job = self._job(one, arranged, queries, schema, last)
+                known = plan.arrangements
+                tiles = make_tiles(self.stages, known, one, job, arranged, work)
                 written = self._write_job(tiles, target, work)
             else:
+                job = self._job(one, arranged, queries, schema, last)
                 written = self._write_job(job, target, work)
             schema = job.output
             if last and not join.derive:
@@ -209,23 +213,29 @@ class BackfillRun:
         queries: StoredQueries | FewQueries,
         schema: pa.Schema,
         last: bool,
-        gathered: bool = False,
     ) -> SliceJob:
-        asked = queries.times if one.strategy == MERGE else None  # tiles are made of all events
+        requested = queries.times if one.strategy == MERGE else None
         arranged = []
         for group, n in zip(one.keys.groups, one.arrangements, strict=True):
             if one.strategy != BROADCAST:
                 known = self.plan.arrangements[n]
-                # What was gathered for this pass alone holds nothing that is to be left out.
-                without = () if gathered else known.todo.without
-                arranged.append(Arranged.make(group, known.inputs, shards[n], asked, without))
+                inputs, todo = known.inputs, known.todo
+                if one.strategy == GATHER:  # for this run alone, whatever is arranged
+                    inputs = replace(inputs, shard=None)
+                    arranged.append(Arranged.make(group, inputs, shards[n]))
+                    continue
+                retracted = todo.manifest.retractions > 0
+                made = Arranged.make(group, inputs, shards[n], requested, todo.chosen, retracted)
+                arranged.append(made)
         counted = None
         if last:
             counted = tuple(sorted({name for g in self.plan.join.groups for name in g.left_keys}))
-        apart = large_keys(one, shards) if one.strategy == TILES else ()
-        job = plan_pass(
-            arranged, queries, schema.names, counted, parallelism(self.stages.spark), apart
-        )
+        cuts = one.cuts
+        if cuts is None:
+            parts = [*(part for a in arranged for part in a.parts), *queries.parts]
+            rows = sum(part.rows for part in parts) + (0 if queries.parts else queries.rows)
+            cuts = tuple(even_slices(parts, rows, self.stages.engine.tasks, one.large))
+        job = slice_job(arranged, queries, cuts, schema.names, counted)
         if one.strategy == BROADCAST:
             fields = [f for shape in self._shapes(one) for f in shape.fields()]
             job = replace(job, output=pa.schema([*job.output, *fields]))
@@ -245,7 +255,7 @@ class BackfillRun:
             for shape, number in zip(shapes, one.arrangements, strict=True):
                 arranging = self.plan.arrangements[number]
                 found: list[str] = []
-                for place, piece in enumerate(arranging.inputs.pieces):
+                for place, piece in enumerate(arranging.inputs.content.pieces):
                     quarantine(self.stages, piece, f"{arranging.name}-{place}")
                     written = self._stream(piece, BroadcastJob(shape, job, store))
                     self.stages.count(written)
@@ -285,13 +295,13 @@ class BackfillRun:
             Store.at(f"{work.uri}/done-{job.digest}", work.options_dict),
         )
         finished = job_target.done()
-        pending = [number for number in range(job.slices) if number not in finished]
+        shares = job.shares(self.stages.engine.tasks, finished)
 
         def write(number: int) -> Written:
-            return job.write(pending[number], job_target)
+            return together(list(job.write(shares[number], job_target)))
 
         with self.stages.stage("compute features", job.rows):
-            written = run_numbered(self.stages.spark, len(pending), target, write)
+            written = run_numbered(self.stages.spark, len(shares), target, write)
         self.stages.add("slices_resumed", len(finished))
         written = together([*finished.values(), written])
         if written.rejected:

@@ -1,4 +1,4 @@
-"""A group with its arrangement: its events and rows that change, read slice by slice."""
+"""A group with its arrangement: its events, or rows that change, read slice by slice."""
 
 from __future__ import annotations
 
@@ -11,76 +11,137 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from windrow.arrangements.content import FILE
 from windrow.features import limits
 from windrow.features.compute.events import Events, QueryTimes
 from windrow.features.compute.lifetimes import lifetimes_in_place
 from windrow.features.compute.types import feature_type
 from windrow.features.definitions import JoinedGroup
-from windrow.features.inputs.groups import EVENT_TIME, MOMENT, GroupInputs, condition_mask
+from windrow.features.inputs.groups import GroupInputs
+from windrow.features.inputs.layout import EVENT_TIME, MOMENT, Layout
 from windrow.features.strategies.sorted_rows import (
     EventFilter,
+    SortedRows,
     TimeBounds,
+    bounds_of,
     counted_span,
-    read_sorted,
+    expanded,
     row_scan,
     within,
 )
+from windrow.merging import sort_words
 from windrow.rows.types import single_chunk
+from windrow.shard.merge import Consolidation
 from windrow.shard.part import Part
-from windrow.shard.scan import Scan, Slice
+from windrow.shard.predicate import bind, col
+from windrow.shard.scan import Bound, Scan
 from windrow.shard.shard import Shard
 from windrow.shard.spec import PREFIX
 from windrow.sources.definitions import EntitySource, EventSource, PreAggregatedSource, Source
-from windrow.updates import DIFF, int64_values
+from windrow.sources.times import to_millis
+from windrow.updates import DIFF, TIME, int64_values
+
+REJECTED = pa.schema([("source", pa.string()), ("row", pa.string()), ("reason", pa.string())])
+
+
+@dataclass(frozen=True)
+class SliceEvents:
+    """The events of a slice, and retractions without a matching row."""
+
+    events: Events
+    unmatched: pa.Table
 
 
 @dataclass(frozen=True)
 class Arranged:
-    """A group with its arrangement: where its events rest. Picklable."""
+    """A group with its arrangement: where its events rest. Picklable.
+
+    `level` is how far a read has to consolidate so that retractions are gone. With `as_it_is`, the
+    parts are those of the source's own shard, whose columns have the names of the source.
+    """
 
     group: JoinedGroup
+    layout: Layout
     scan: Scan
     parts: tuple[Part, ...]
-    inputs: tuple[str, ...]
-    conditions: tuple[str, ...]
+    level: Consolidation = Consolidation.NONE
     snapshots: tuple[int, ...] = ()  # moments at which the sum of all updates is the truth
+    as_it_is: bool = False
 
     @staticmethod
     def make(
         group: JoinedGroup,
         bound: GroupInputs,
         shard: Shard,
-        asked: TimeBounds | None = None,
-        without: tuple[int, ...] = (),
+        requested: TimeBounds | None = None,
+        chosen: Sequence[int] | None = None,
+        retracted: bool = False,
     ) -> Arranged:
-        """All events; or, with the first and last time asked for, those that can count.
+        """All events; or, with the first and last time requested, those that can count.
 
-        Updates at the shard's times `without` are left out.
+        `chosen` are the numbers of the files whose rows are wanted, None for all. `retracted`:
+        rows of files that were rewritten may still be there, with their retractions.
         """
-        read = shard.snapshot(consolidate="none")
-        scan = row_scan(read.scan, without)
-        # The table is not needed in tasks, and may be a DataFrame, which does not travel.
-        sources = [without_tables(source) for source in group.group.sources]
-        group = replace(group, group=replace(group.group, source=sources))
+        group, layout = travelling(group), bound.layout
+        if bound.shard is not None:
+            return Arranged._shard(group, bound, shard)
+        read = shard.snapshot(columns=layout.schema.names, consolidate="none")
+        where = None
+        if chosen is not None:
+            where = bind(col(FILE).is_in(list(chosen)), read.scan.spec.schema)
+        scan = row_scan(read.scan, where)
+        level = Consolidation.NONE
+        if retracted:  # updates of one row at different times have to meet
+            scan = replace(scan, times=read.scan.times, timeless=False)
+            level = Consolidation.FULL if layout.changing else Consolidation.MONOTONIC
         parts = tuple(part for part in read.parts if scan.may_hold(part))
-        if asked is not None:
-            scan, parts = within(scan, parts, counted_span(group.group, np.array(asked)))
-        return Arranged(group, scan, parts, bound.inputs, bound.conditions, bound.snapshots)
+        if requested is not None:
+            span = counted_span(group.group, np.array(requested))
+            scan, parts = within(scan, parts, span)
+        return Arranged(group, layout, scan, parts, level, bound.content.snapshots)
 
-    def events(self, slice_: Slice, queries: QueryTimes) -> tuple[Events, pa.Table]:
-        """The rows of a slice, and those that take away what is not there.
+    @staticmethod
+    def _shard(group: JoinedGroup, bound: GroupInputs, shard: Shard) -> Arranged:
+        """A source that is a shard by the group's keys: its rows as they rest."""
+        (source,) = bound.group.sources
+        names = dict.fromkeys([*bound.group.keys, source.time, *bound.layout.inputs])
+        read = shard.changes(shard.since, shard.upper, columns=list(names))
+        scan = replace(read.scan, cache=None)
+        parts = tuple(part for part in read.parts if scan.may_hold(part))
+        return Arranged(group, bound.layout, scan, parts, Consolidation.FULL, (), as_it_is=True)
 
-        If queries are few, events that none of them can count are left out from the start.
-        """
-        if MOMENT not in self.scan.spec.schema.names:
-            rows = sum(part.rows for part in slice_.parts)
-            few = queries.times.size * limits.FEW_REQUESTED < rows
-            asked = EventFilter.of(self.group.group, queries) if few else None
-            table = read_sorted(self.scan, slice_, asked=asked)
-            return self.events_of(table), table.slice(0, 0)
-        table = read_sorted(self.scan, slice_, once=True)
-        diffs = int64_values(table, DIFF)
-        moments = int64_values(table, MOMENT)
+    @property
+    def rows(self) -> int:
+        return sum(part.rows for part in self.parts)
+
+    def reader(self, cuts: Sequence[Bound], numbers: range) -> EventReader:
+        """Reads the events of neighbouring slices."""
+        return EventReader(self, tuple(cuts), numbers)
+
+    def sorted_rows(self, bounds: tuple[Bound | None, Bound | None]) -> SortedRows:
+        return SortedRows(self.scan, self.parts, bounds, self.level, with_times=self.as_it_is)
+
+    def arranged(self, table: pa.Table) -> pa.Table:
+        """Rows of the source's own shard as rows of an arrangement: columns, times and order."""
+        if not self.as_it_is:
+            return table
+        group, layout = self.group.group, self.layout
+        (source,) = group.sources
+        times, _ = to_millis(single_chunk(table.column(source.time)))
+        prefixes = int64_values(table, PREFIX)
+        columns = [table.column(name) for name in group.keys]
+        columns += [pa.array(times), *(table.column(name) for name in layout.inputs)]
+        columns += [table.column(TIME), table.column(DIFF), pa.array(prefixes)]
+        made = pa.table(columns, names=[*layout.schema.names, DIFF, PREFIX])
+        return made.take(pa.array(sort_words(np.vstack([prefixes, times]))))
+
+    def events_of(self, table: pa.Table) -> Events:
+        """Rows of the arrangement, in its order, as events."""
+        return self._events(expanded(table), None)
+
+    def changing_events(self, table: pa.Table) -> SliceEvents:
+        """Rows that come and go, in the order of the arrangement, with their lifetimes."""
+        diffs, moments = int64_values(table, DIFF), int64_values(table, MOMENT)
         table = table.drop_columns([DIFF])
         columns = [single_chunk(c) for c in table.drop_columns([MOMENT, PREFIX]).columns]
         prefixes, times = int64_values(table, PREFIX), int64_values(table, EVENT_TIME)
@@ -88,65 +149,87 @@ class Arranged:
         new = (prefixes[1:] != prefixes[:-1]) | (times[1:] != times[:-1])
         near = np.concatenate([[0], np.cumsum(new)])[: times.size]
         found = lifetimes_in_place(columns, moments, diffs, self.snapshots, near)
-        missing = table.take(pa.array(found.missing))
+        unmatched = table.take(pa.array(found.missing))
         lives = (found.born, found.died)
         if found.rows.size != table.num_rows or (np.diff(found.rows) != 1).any():
             order = found.rows.argsort(kind="stable")  # back into the order of keys and times
             table = table.take(pa.array(found.rows[order]))
             lives = (found.born[order], found.died[order])
-        return self._events(table, lives), missing
+        return SliceEvents(self._events(table, lives), unmatched)
 
-    def rejected(self, missing: pa.Table) -> pa.Table:
-        """Rows for the quarantine: deletions of what is not there. There should be none."""
-        group = self.group.group
-        names = [*group.keys, group.sources[0].time, *self.inputs]
-        rows = missing.select([*self.scan.spec.key, EVENT_TIME, *self._values, MOMENT]).to_pylist()
+    def _events(self, table: pa.Table, lives: tuple[np.ndarray, np.ndarray] | None) -> Events:
+        return Events(
+            table.select(self.layout.keys),
+            int64_values(table, EVENT_TIME),
+            self.layout.input_table(table),
+            self.layout.condition_masks(table),
+            int64_values(table, PREFIX),
+            lives,
+        )
+
+    def rejected(self, unmatched: pa.Table) -> pa.Table:
+        """Rows for the quarantine: retractions without a matching row. There should be none."""
+        group, layout = self.group.group, self.layout
+        names = [*group.keys, group.sources[0].time, *layout.inputs]
+        columns = [*layout.keys, EVENT_TIME, *layout.values, MOMENT]
+        rows = unmatched.select(columns).to_pylist()
         moments = [dt.datetime.fromtimestamp(row[MOMENT] / 1000, dt.UTC) for row in rows]
         texts = [
             json.dumps(dict(zip(names, row.values(), strict=False)), default=_text) for row in rows
         ]
-        reasons = [f"taken away at {moment.isoformat()}, but not there" for moment in moments]
+        reasons = [f"retracted at {moment.isoformat()}, but not there" for moment in moments]
         sources = [", ".join(source.name for source in group.sources)] * len(rows)
         return pa.table([sources, texts, reasons], schema=REJECTED)
 
-    @property
-    def _values(self) -> list[str]:
-        return [name for name in self.scan.spec.schema.names if name.startswith("v")]
 
-    def events_of(self, table: pa.Table) -> Events:
-        """Rows of the arrangement, in its order, as events."""
-        return self._events(table, None)
+class EventReader:
+    """Reads the events of neighbouring slices, one after the other; slices may be left out."""
 
-    def _events(self, table: pa.Table, lives: tuple[np.ndarray, np.ndarray] | None) -> Events:
-        return Events(
-            table.select(list(self.scan.spec.key)),
-            int64_values(table, EVENT_TIME),
-            table.select(self._values).rename_columns(list(self.inputs)),
-            {text: condition_mask(table, f"w{i}") for i, text in enumerate(self.conditions)},
-            int64_values(table, PREFIX),
-            lives,
-        )
+    def __init__(self, arranged: Arranged, cuts: tuple[Bound, ...], numbers: range) -> None:
+        self._arranged, self._cuts, self._last = arranged, cuts, numbers[-1]
+        self._rows: SortedRows | None = None
+        self._next = -1  # the slice that the open runs have come to
+
+    def read(self, number: int, queries: QueryTimes) -> SliceEvents:
+        """The events of a slice, whose queries are given.
+
+        If queries are few, events that none of them can count are left out from the start.
+        """
+        arranged = self._arranged
+        if self._rows is None or self._next != number:
+            bounds = bounds_of(self._cuts, number, self._last)
+            self._rows = arranged.sorted_rows(bounds)
+        self._next = number + 1
+        end = bounds_of(self._cuts, number, number)[1]
+        if arranged.layout.changing:
+            return arranged.changing_events(arranged.arranged(self._rows.below(end)))
+        rows = arranged.rows // (len(self._cuts) + 1)
+        few = queries.times.size * limits.FEW_REQUESTED < rows
+        keep = EventFilter.of(arranged.group.group, queries) if few else None
+        table = self._rows.below(end, keep)
+        return SliceEvents(arranged.events_of(table), table.slice(0, 0))
 
 
 def _text(value: Any) -> str:
     return value.isoformat() if hasattr(value, "isoformat") else str(value)
 
 
-def without_tables(source: Source) -> Source:
-    """A source that travels to tasks: what it reads stays behind."""
+def travelling(group: JoinedGroup) -> JoinedGroup:
+    """A group for tasks: the tables of its sources stay behind, they may be DataFrames."""
+    sources = [_without_tables(source) for source in group.group.sources]
+    return replace(group, group=replace(group.group, source=sources))
+
+
+def _without_tables(source: Source) -> Source:
     if isinstance(source, EntitySource):
         return EntitySource(source.name, source.time, changes="arranged")
     assert isinstance(source, EventSource | PreAggregatedSource)
     return replace(source, table="arranged")
 
 
-REJECTED = pa.schema([("source", pa.string()), ("row", pa.string()), ("reason", pa.string())])
-
-
-def feature_fields(group: JoinedGroup, schema: pa.Schema, names: Sequence[str]) -> list[pa.Field]:
-    """The columns of a group's features; `schema` is that of its arrangement."""
-    inputs = pa.schema([(name, schema.field(f"v{i}").type) for i, name in enumerate(names)])
+def feature_fields(group: JoinedGroup, layout: Layout) -> list[pa.Field]:
+    """The columns of a group's features."""
     return [
-        pa.field(group.column(f), feature_type(f.aggregation, inputs, f.name))
+        pa.field(group.column(f), feature_type(f.aggregation, layout.input_schema, f.name))
         for f in group.group.features
     ]

@@ -18,9 +18,9 @@ from windrow.features.compute.events import Events, QueryTimes, canonical_table
 from windrow.features.compute.partials import QUERY, STATE, combine_partials, partial
 from windrow.features.compute.spanned import Asked, Spanned
 from windrow.features.compute.timeline import Timelines, key_ids, search
-from windrow.features.inputs.groups import EVENT_TIME
+from windrow.features.inputs.layout import EVENT_TIME, key_names, positional
 from windrow.features.strategies.arranged import Arranged
-from windrow.features.strategies.sorted_rows import read_sorted
+from windrow.features.strategies.sorted_rows import SortedRows, bounds_of, expanded
 from windrow.features.strategies.tiles import (
     HOP,
     HOPS,
@@ -32,9 +32,9 @@ from windrow.features.strategies.tiles import (
 )
 from windrow.rows.ordering import exact
 from windrow.rows.types import single_chunk
+from windrow.shard.part import Part
 from windrow.shard.predicate import Predicate, bind, col
-from windrow.shard.scan import Scan, Slice
-from windrow.time import floor_to
+from windrow.shard.scan import Bound, Scan
 from windrow.updates import int64_values
 
 
@@ -109,9 +109,9 @@ def boards(
     block_size: int = QUERY_BLOCK,
 ) -> Iterator[Board]:
     """The boards of several aggregations, for queries with `keys` at the times `asked`."""
-    names = [f"k{i}" for i in range(keys.num_columns)]
+    names = key_names(keys.num_columns)
     sides = [keys, raw.keys, *(table.select(names) for table in tables)]
-    all_keys = pa.concat_tables([canonical_table(t).rename_columns(names) for t in sides])
+    all_keys = pa.concat_tables([positional(canonical_table(side)) for side in sides])
     ids = key_ids(all_keys.combine_chunks())
     ends = np.cumsum([side.num_rows for side in sides])
     query_keys, event_keys, *tile_keys = np.split(ids, ends[:-1])
@@ -146,7 +146,7 @@ class Board:
         order = np.lexsort([starts, lane])
         lanes = np.arange(count * len(HOPS))
         bytes_ = single_chunk(table.column(TILE_STATE)).take(pa.array(order))
-        levels = [n for n in table.column_names if n.startswith("b") and n != TILE_STATE]
+        levels = tiling.levels
         return Board(
             tiling,
             tiling.states.deserialise(bytes_),
@@ -242,23 +242,21 @@ class Tiled:
     arranged: Arranged
     tilings: tuple[Tiling, ...]
     scans: tuple[Scan, ...]
+    parts: tuple[tuple[Part, ...], ...]
 
     def features(
-        self, queries: QueryTimes, events: Slice, tiles: Sequence[Slice]
+        self, queries: QueryTimes, cuts: Sequence[Bound], number: int
     ) -> tuple[list[pa.Array], int]:
-        """The features of queries, from tiles and raw events; and how many rows were read."""
+        """The features of queries of a slice, from tiles and raw events; and the rows read."""
+        bounds = bounds_of(cuts, number, number)
         group = self.arranged.group.group
-        times = queries.times
-        if group.accuracy == "snapshot":
-            times = floor_to(times, group.refresh)
-        live = queries.valid.copy()
-        for column in queries.keys.columns:
-            live &= single_chunk(column).is_valid().to_numpy(zero_copy_only=False)
-        place = np.flatnonzero(live)
+        times = group.effective_times(queries.times)
+        place = np.flatnonzero(queries.live)
         keys = canonical_table(queries.keys).take(pa.array(place))
         asked = times[place]
-        raw = self._raw(asked, events)
-        tables = [read_sorted(scan, slice_) for scan, slice_ in zip(self.scans, tiles, strict=True)]
+        raw = self._raw(asked, bounds)
+        sides = zip(self.scans, self.parts, strict=True)
+        tables = [expanded(SortedRows(s, parts, bounds).below(None)) for s, parts in sides]
         rows = raw.times.size + sum(table.num_rows for table in tables)
         where = np.full(times.size, place.size)
         where[place] = np.arange(place.size)
@@ -268,7 +266,7 @@ class Tiled:
                 results.append(board.feature(feature.window).take(pa.array(where)))
         return results, rows
 
-    def _raw(self, asked: np.ndarray, slice_: Slice) -> Events:
+    def _raw(self, asked: np.ndarray, bounds: tuple[Bound | None, Bound | None]) -> Events:
         """The raw events at the ends of windows, which tiles do not cover."""
         group = self.arranged.group.group
         wanted: Predicate | None = None
@@ -276,11 +274,12 @@ class Tiled:
             for low, high in _raw_spans(window, asked):
                 one = (col(EVENT_TIME) >= low) & (col(EVENT_TIME) < high)
                 wanted = one if wanted is None else wanted | one
-        scan = self.arranged.scan
-        if wanted is None:
-            return self.arranged.events_of(read_sorted(scan, replace(slice_, runs=())))
-        scan = replace(scan, where=bind(wanted, scan.spec.schema))
-        return self.arranged.events_of(read_sorted(scan, slice_))
+        arranged, scan = self.arranged, self.arranged.scan
+        parts = arranged.parts if wanted is not None else ()
+        if wanted is not None:
+            wanted = wanted if scan.where is None else scan.where & wanted
+            scan = replace(scan, where=bind(wanted, scan.spec.schema))
+        return arranged.events_of(SortedRows(scan, parts, bounds, arranged.level).below(None))
 
 
 def _raw_spans(window: Window, asked: np.ndarray) -> Iterator[tuple[int, int]]:

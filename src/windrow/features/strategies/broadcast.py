@@ -12,7 +12,7 @@ a task hands on is the size of the queries.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -23,10 +23,11 @@ from windrow.features.compute.events import Events
 from windrow.features.compute.lifetimes import NEVER
 from windrow.features.compute.partials import combine_features, no_partials, partial_features
 from windrow.features.definitions import JoinedGroup
-from windrow.features.inputs.groups import EVENT_TIME, MOMENT, GroupInputs, condition_mask
-from windrow.features.strategies.arranged import feature_fields, without_tables
+from windrow.features.inputs.groups import GroupInputs
+from windrow.features.inputs.layout import EVENT_TIME, MOMENT, Layout
+from windrow.features.strategies.arranged import feature_fields, travelling
 from windrow.features.strategies.merge import SliceJob
-from windrow.features.strategies.requested import AskedKeys
+from windrow.features.strategies.requested import RequestedKeys
 from windrow.features.strategies.slices import SliceResult
 from windrow.rows.types import conform, single_chunk
 from windrow.spark.tasks import Written, WrittenFile, peak_memory
@@ -42,37 +43,25 @@ class EventShape:
     """The columns of a group's events, as an arrangement would hold them."""
 
     group: JoinedGroup
-    schema: pa.Schema
-    inputs: tuple[str, ...]
-    conditions: tuple[str, ...]
+    layout: Layout
 
     @staticmethod
     def make(group: JoinedGroup, bound: GroupInputs) -> EventShape:
-        sources = [without_tables(source) for source in group.group.sources]
-        group = replace(group, group=replace(group.group, source=sources))
-        return EventShape(group, bound.schema, bound.inputs, bound.conditions)
+        return EventShape(travelling(group), bound.layout)
 
     def fields(self) -> list[pa.Field]:
-        return feature_fields(self.group, self.schema, self.inputs)
-
-    @property
-    def input_schema(self) -> pa.Schema:
-        return pa.schema(
-            [(name, self.schema.field(f"v{i}").type) for i, name in enumerate(self.inputs)]
-        )
+        return feature_fields(self.group, self.layout)
 
     def events(self, table: pa.Table) -> Events:
-        keys = [name for name in self.schema.names if name.startswith("k")]
-        values = [name for name in self.schema.names if name.startswith("v")]
         lives = None
-        if MOMENT in self.schema.names:
+        if self.layout.changing:
             born = int64_values(table, MOMENT)
             lives = (born, np.full(born.size, NEVER))
         return Events(
-            table.select(keys),
+            table.select(self.layout.keys),
             int64_values(table, EVENT_TIME),
-            table.select(values).rename_columns(list(self.inputs)),
-            {text: condition_mask(table, f"w{i}") for i, text in enumerate(self.conditions)},
+            self.layout.input_table(table),
+            self.layout.condition_masks(table),
             None,
             lives,
         )
@@ -88,23 +77,23 @@ class BroadcastJob:
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> Written:
         """Take in a share of the events; write the partials as a file."""
-        asked = AskedKeys.make(self.queries.all_queries())
+        asked = RequestedKeys.make(self.queries.all_queries())
         group = self.shape.group.group
-        found = [no_partials(group, self.shape.input_schema)]
+        found = [no_partials(group, self.shape.layout.input_schema)]
         rows = kept = 0
         for table, read in self._gather(batches, asked):
             rows += read
             kept += table.num_rows
             if table.num_rows:
                 events = self.shape.events(table)
-                timelines, places = asked.place(events, group.accuracy, group.refresh)
+                timelines, places = asked.place(events, group)
                 found.append(partial_features(group, events, timelines, places))
         part = write_partials(self.store, found)
         counters = {"events": kept, "raw_rows": rows, "peak_memory": peak_memory()}
         return Written([part], 0, counters)
 
     def _gather(
-        self, batches: Iterable[pa.RecordBatch], asked: AskedKeys
+        self, batches: Iterable[pa.RecordBatch], asked: RequestedKeys
     ) -> Iterator[tuple[pa.Table, int]]:
         """Events of asked keys, many at a time, and how many rows were read for them."""
         held: list[pa.Table] = []
@@ -113,7 +102,7 @@ class BroadcastJob:
             table = pa.Table.from_batches([batch])
             if DIFF in table.column_names:
                 table = table.drop_columns([DIFF])
-            table = asked.filter(conform(table, self.shape.schema, "broadcast"))
+            table = asked.filter(conform(table, self.shape.layout.schema, "broadcast"))
             held.append(table)
             rows += table.num_rows
             read += batch.num_rows
@@ -170,7 +159,7 @@ class ReduceJob:
 
     def compute(self) -> SliceResult:
         base = self.queries.without_features()
-        asked = AskedKeys.make(self.queries.all_queries())
+        asked = RequestedKeys.make(self.queries.all_queries())
         count = asked.order.size
         place = np.full(base.table.num_rows, count)  # those without key or time: no events
         place[asked.order] = np.arange(count)
@@ -178,8 +167,8 @@ class ReduceJob:
         for shape, paths in zip(self.shapes, self.paths, strict=True):
             group = shape.group.group
             partials = read_partials(self.store, paths, len(group.features))
-            nothing = no_partials(group, shape.input_schema)
+            nothing = no_partials(group, shape.layout.input_schema)
             tables = [[n, *found] for n, found in zip(nothing, partials, strict=True)]
-            results = combine_features(group, shape.input_schema, tables, count)
+            results = combine_features(group, shape.layout.input_schema, tables, count)
             columns += [result.take(pa.array(place)) for result in results]
         return SliceResult(pa.table(columns, schema=self.queries.output), [], base.counters)

@@ -14,8 +14,8 @@ carrying the features they have.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -23,16 +23,18 @@ import pyarrow as pa
 from windrow.features import limits
 from windrow.features.compute.events import QueryTimes
 from windrow.features.compute.features import group_features
+from windrow.features.inputs.layout import positional
 from windrow.features.inputs.queries import QUERY_TIME
-from windrow.features.strategies.arranged import Arranged, feature_fields
+from windrow.features.strategies.arranged import Arranged, EventReader, feature_fields
 from windrow.features.strategies.slices import SliceResult, SliceTarget, write_slice
 from windrow.features.strategies.sorted_rows import (
     QuerySlices,
 )
 from windrow.rows.ordering import HIGHEST, LOWEST
 from windrow.rows.types import single_chunk
-from windrow.shard.plan import even_cuts, slices_between
-from windrow.shard.scan import Slice
+from windrow.shard.part import Part
+from windrow.shard.plan import even_cuts
+from windrow.shard.scan import Bound
 from windrow.shard.spec import PREFIX
 from windrow.spark.tasks import Written
 from windrow.storage.names import digest
@@ -41,49 +43,51 @@ from windrow.updates import int64_values
 
 @dataclass(frozen=True)
 class SliceJob:
-    """One pass of a backfill, cut into slices. Picklable: tasks carry it."""
+    """One pass of a backfill, cut into slices at the prefixes `cuts`. Picklable: tasks carry it."""
 
     arranged: tuple[Arranged, ...]
-    event_slices: tuple[tuple[Slice, ...], ...]  # for each group, its slices
     queries: QuerySlices
+    cuts: tuple[Bound, ...]
     carried: tuple[str, ...]  # columns of the queries that go into the result
     counted: tuple[str, ...] | None  # left keys whose NULLs are counted, in the last pass
     output: pa.Schema
 
     @property
     def slices(self) -> int:
-        return len(self.queries.cuts) + 1
+        return len(self.cuts) + 1
 
     @property
     def rows(self) -> int:
         """Events and queries that are merged."""
-        several = self.event_slices
-        parts = {part for slices in several for one in slices for part in one.parts}
+        parts = {part for one in self.arranged for part in one.parts}
         return self.queries.rows + sum(part.rows for part in parts)
 
-    def compute(self, number: int) -> SliceResult:
-        """The queries of one slice with their features."""
-        table = self.queries.read(number)
+    def results(self, numbers: range) -> Iterator[SliceResult]:
+        """The queries of neighbouring slices with their features, slice by slice."""
+        readers = [one.reader(self.cuts, numbers) for one in self.arranged]
+        for number, table in zip(numbers, self.queries.slices(self.cuts, numbers), strict=True):
+            yield self._result(number, table, readers)
+
+    def _result(self, number: int, table: pa.Table, readers: Sequence[EventReader]) -> SliceResult:
         queries = self.query_times(table)
         base = self.carried_of(table)
         columns, rejected, counters = base.table.columns, [], base.counters
-        if table.num_rows:
-            for arranged, slices in zip(self.arranged, self.event_slices, strict=True):
-                events, missing = arranged.events(slices[number], queries)
-                if missing.num_rows:
-                    counters["missing"] = counters.get("missing", 0) + missing.num_rows
-                    rejected.append(arranged.rejected(missing))
-                counters["events"] = counters.get("events", 0) + events.times.size
-                columns += group_features(arranged.group.group, events, queries)
-        else:
+        if not table.num_rows:
             columns += [pa.nulls(0, f.type) for f in list(self.output)[len(columns) :]]
+            return SliceResult(pa.table(columns, schema=self.output), [], counters)
+        for arranged, reader in zip(self.arranged, readers, strict=True):
+            found = reader.read(number, queries)
+            if found.unmatched.num_rows:
+                counters["missing"] = counters.get("missing", 0) + found.unmatched.num_rows
+                rejected.append(arranged.rejected(found.unmatched))
+            counters["events"] = counters.get("events", 0) + found.events.times.size
+            columns += group_features(arranged.group.group, found.events, queries)
         return SliceResult(pa.table(columns, schema=self.output), rejected, counters)
 
     def query_times(self, table: pa.Table) -> QueryTimes:
-        keys = table.select(list(self.queries.spec.key))
         times = single_chunk(table.column(QUERY_TIME))
         return QueryTimes(
-            keys.rename_columns([f"k{i}" for i in range(keys.num_columns)]),
+            positional(table.select(list(self.queries.spec.key))),
             times.fill_null(0).to_numpy(zero_copy_only=False),
             times.is_valid().to_numpy(zero_copy_only=False),
             int64_values(table, PREFIX),
@@ -107,20 +111,40 @@ class SliceJob:
         return self.carried_of(self._all())
 
     def _all(self) -> pa.Table:
-        tables = [self.queries.read(number) for number in range(self.slices)]
-        return pa.concat_tables(tables).combine_chunks()
+        (table,) = self.queries.slices((), range(1))
+        return table
 
-    def write(self, number: int, target: SliceTarget) -> Written:
-        """Compute one slice and store it as a file."""
-        written = write_slice(self.compute(number), target)
-        target.finished(number, written)
-        return written
+    def shares(self, tasks: int, finished: Iterable[int] = ()) -> list[range]:
+        """Neighbouring slices for one task each, without those that are finished.
+
+        A task reads what two of its slices share only once; several shares for each of the
+        `tasks` that run at a time keep all of them busy to the end.
+        """
+        done = set(finished)
+        size = -(-self.slices // (limits.SHARES * tasks))
+        shares: list[range] = []
+        for number in range(self.slices):
+            if number in done:
+                continue
+            last = shares[-1] if shares else range(0)
+            if last and last.stop == number and len(last) < size:
+                shares[-1] = range(last.start, number + 1)
+            else:
+                shares.append(range(number, number + 1))
+        return shares
+
+    def write(self, numbers: range, target: SliceTarget) -> Iterator[Written]:
+        """Compute neighbouring slices and store each as a file."""
+        for number, result in zip(numbers, self.results(numbers), strict=True):
+            written = write_slice(result, target)
+            target.finished(number, written)
+            yield written
 
     @property
     def digest(self) -> str:
-        """Names the cut into slices: work that was cut otherwise cannot be gone on with."""
-        parts = [sorted(p.path for s in slices for p in s.parts) for slices in self.event_slices]
-        return digest(self.queries.cuts, parts, str(self.output))
+        """Names the slices: a run sliced differently cannot be resumed."""
+        parts = [sorted(part.path for part in one.parts) for one in self.arranged]
+        return digest(self.cuts, parts, str(self.output))
 
 
 def _null_keys(table: pa.Table, names: Sequence[str]) -> int:
@@ -130,32 +154,32 @@ def _null_keys(table: pa.Table, names: Sequence[str]) -> int:
     return int(null.sum())
 
 
-def plan_pass(
-    arranged: Sequence[Arranged],
-    queries: QuerySlices,
-    carried: Sequence[str],
-    counted: tuple[str, ...] | None,
-    tasks: int,
-    apart: Iterable[int] = (),
-) -> SliceJob:
-    """Cut both sides of a pass at the same prefixes, evenly by rows; each of `apart` by itself."""
-    parts = [*(part for one in arranged for part in one.parts), *queries.parts]
-    rows = sum(part.rows for part in parts)
-    wanted = max(min(2 * tasks, rows // 50_000), -(-rows // limits.SLICE_ROWS), 1)
-    if wanted > tasks:
-        wanted = -(-wanted // tasks) * tasks  # no last round in which most tasks wait
+def even_slices(parts: Sequence[Part], rows: int, tasks: int, apart: Iterable[int]) -> list[Bound]:
+    """The prefixes at which a pass is cut, evenly by `rows`; each of `apart` is by itself."""
+    wanted = slice_count(rows, tasks)
     cuts = even_cuts(parts, wanted, None)
     for prefix in apart:
         cuts += [(prefix, LOWEST), *([(prefix + 1, LOWEST)] if prefix < HIGHEST else [])]
-    cuts = sorted(set(cuts))
+    return sorted(set(cuts))
+
+
+def slice_count(rows: int, tasks: int) -> int:
+    """Into how many slices a pass over `rows` events and queries is cut."""
+    wanted = max(min(2 * tasks, rows // limits.SMALLEST_SLICE), -(-rows // limits.SLICE_ROWS), 1)
+    return -(-wanted // tasks) * tasks if wanted > tasks else wanted
+
+
+def slice_job(
+    arranged: Sequence[Arranged],
+    queries: QuerySlices,
+    cuts: Sequence[Bound],
+    carried: Sequence[str],
+    counted: tuple[str, ...] | None,
+) -> SliceJob:
+    """Both sides of a pass, cut at the same prefixes."""
     output = [queries.spec.schema.field(name) for name in carried]
     for one in arranged:
-        output += feature_fields(one.group, one.scan.spec.schema, one.inputs)
+        output += feature_fields(one.group, one.layout)
     return SliceJob(
-        tuple(arranged),
-        tuple(tuple(slices_between(one.parts, cuts)) for one in arranged),
-        replace(queries, cuts=tuple(cuts)),
-        tuple(carried),
-        counted,
-        pa.schema(output),
+        tuple(arranged), queries, tuple(cuts), tuple(carried), counted, pa.schema(output)
     )

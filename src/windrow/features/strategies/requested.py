@@ -1,14 +1,14 @@
-"""Rows of asked keys: what few queries need of a table that changes.
+"""Rows of requested keys: what few queries need of a table that changes.
 
 Changes of one row have to meet, wherever they lie in the log, so they cannot be lifted share by
-share as events are. But those of keys that nobody asks for can be left out at once: tasks filter
+share as events are. But those of keys that no query has can be left out at once: tasks filter
 their shares, and what remains is arranged for this backfill alone, and merged.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,20 +18,21 @@ from windrow.features.compute.events import Events, QueryTimes, canonical_table
 from windrow.features.compute.lifetimes import ALWAYS, NEVER
 from windrow.features.compute.spanned import Asked
 from windrow.features.compute.timeline import Timelines
+from windrow.features.definitions import GroupBy
+from windrow.features.inputs.layout import key_names
 from windrow.features.strategies.merge import SliceJob
 from windrow.merging import group_ids, sort_words
 from windrow.rows.equality import equal_pairs
 from windrow.rows.hashing import hash_keys
 from windrow.rows.types import conform, single_chunk
 from windrow.shard.append import TaskRows
-from windrow.time import floor_to
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
 @dataclass(frozen=True)
-class AskedRows:
+class RequestedRows:
     """The rows of a table whose keys are among those of the queries. Picklable."""
 
     queries: SliceJob
@@ -47,10 +48,14 @@ class AskedRows:
         return self.filter(self.rows.batches(task))
 
     def filter(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        asked = AskedKeys.make(self.queries.all_queries())
+        asked = RequestedKeys.make(self.queries.all_queries())
         for batch in batches:
             keys = pa.Table.from_batches([batch]).select(self.keys.names)
             yield batch.filter(pa.array(asked.mask(conform(keys, self.keys, "broadcast"))))
+
+    def over(self, rows: TaskRows) -> RequestedRows:
+        """The requested ones of rows that tasks read."""
+        return replace(self, rows=rows)
 
     def frame(self, frame: DataFrame) -> DataFrame:
         """The same of rows that Spark reads."""
@@ -65,7 +70,7 @@ class AskedRows:
 
 
 @dataclass(frozen=True)
-class AskedKeys:
+class RequestedKeys:
     """The queries that have a key and a time, by key and time, and the keys among them.
 
     `order` are their places among all queries. Key g has the hash `hashes[g]` (ascending; equal
@@ -80,13 +85,10 @@ class AskedKeys:
     last: np.ndarray
 
     @staticmethod
-    def make(queries: QueryTimes) -> AskedKeys:
+    def make(queries: QueryTimes) -> RequestedKeys:
         keys = canonical_table(queries.keys)
-        live = queries.valid.copy()
-        for column in keys.columns:
-            live &= single_chunk(column).is_valid().to_numpy(zero_copy_only=False)
-        place = np.flatnonzero(live)
-        keys, times = keys.take(pa.array(place)), queries.times[live]
+        place = np.flatnonzero(queries.live)
+        keys, times = keys.take(pa.array(place)), queries.times[place]
         columns = [single_chunk(column) for column in keys.columns]
         hashes = hash_keys(columns)
         ids = group_ids(hashes[None, :], columns)
@@ -95,7 +97,7 @@ class AskedKeys:
         new[1:] = ids[order[1:]] != ids[order[:-1]]
         first = np.flatnonzero(new)
         leaders = order[first]
-        return AskedKeys(
+        return RequestedKeys(
             place[order],
             times[order],
             keys.take(pa.array(leaders)),
@@ -110,7 +112,7 @@ class AskedKeys:
 
     def mask(self, table: pa.Table) -> np.ndarray:
         """Which rows have a key that may be among those asked for."""
-        columns = [single_chunk(table.column(f"k{i}")) for i in range(self.keys.num_columns)]
+        columns = [single_chunk(table.column(name)) for name in key_names(self.keys.num_columns)]
         hashes = hash_keys(columns)
         if not self.hashes.size:
             return np.zeros(hashes.size, np.bool_)
@@ -118,9 +120,9 @@ class AskedKeys:
         found: np.ndarray = self.hashes[at] == hashes
         return found
 
-    def place(self, events: Events, accuracy: str, refresh: int) -> tuple[Timelines, Asked]:
+    def place(self, events: Events, group: GroupBy) -> tuple[Timelines, Asked]:
         """Events beside the queries of their keys; in the order in which they came."""
-        times = floor_to(self.times, refresh) if accuracy == "snapshot" else self.times
+        times = group.effective_times(self.times)
         key = self._keys_of(canonical_table(events.keys))
         first, last = np.append(self.first, 0)[key], np.append(self.last, 0)[key]  # of -1: none
         none = np.zeros(0, np.int64)

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
 from windrow.features import limits
-from windrow.features.inputs.groups import EVENT_TIME
+from windrow.features.inputs.layout import EVENT_TIME
 from windrow.features.inputs.queries import QUERY_TIME
 from windrow.features.strategies.boards import Tiled
 from windrow.features.strategies.merge import SliceJob
@@ -56,7 +56,6 @@ class TiledJob:
 
     base: SliceJob  # its queries and events, cut at the same prefixes
     tiled: tuple[Tiled, ...]
-    tile_slices: tuple[tuple[tuple[Slice, ...], ...], ...]  # per group, aggregation: slices
     pieces: tuple[TimePiece, ...]
     merged: frozenset[int] = frozenset()  # slices without tiles
 
@@ -77,42 +76,41 @@ class TiledJob:
         return digest(self.base.digest, [(p.slice, p.start, p.end) for p in self.pieces])
 
     def compute(self, number: int) -> SliceResult:
-        piece = self.pieces[number]
+        piece, base = self.pieces[number], self.base
+        one = range(piece.slice, piece.slice + 1)
         if piece.slice in self.merged:
-            return self.base.compute(piece.slice)
-        table = self.base.queries.read(piece.slice)
+            (result,) = base.results(one)
+            return result
+        (table,) = base.queries.slices(base.cuts, one)
         mask = piece.mask(single_chunk(table.column(QUERY_TIME)))
         if not mask.all():
             table = table.filter(pa.array(mask)).combine_chunks()
-        queries, base = self.base.query_times(table), self.base.carried_of(table)
-        columns, counters = base.table.columns, base.counters
-        for group, (tiled, tiles) in enumerate(zip(self.tiled, self.tile_slices, strict=True)):
-            events = self.base.event_slices[group][piece.slice]
-            found, rows = tiled.features(queries, events, [one[piece.slice] for one in tiles])
+        queries, carried = base.query_times(table), base.carried_of(table)
+        columns, counters = carried.table.columns, carried.counters
+        for tiled in self.tiled:
+            found, rows = tiled.features(queries, base.cuts, piece.slice)
             counters["events"] = counters.get("events", 0) + rows
             columns += found
         return SliceResult(pa.table(columns, schema=self.output), [], counters)
 
-    def write(self, number: int, target: SliceTarget) -> Written:
-        written = write_slice(self.compute(number), target)
-        target.finished(number, written)
-        return written
+    def shares(self, tasks: int, finished: Iterable[int] = ()) -> list[range]:
+        """The pieces that are not finished, each for one task."""
+        done = set(finished)
+        return [range(n, n + 1) for n in range(self.slices) if n not in done]
+
+    def write(self, numbers: range, target: SliceTarget) -> Iterator[Written]:
+        for number in numbers:
+            written = write_slice(self.compute(number), target)
+            target.finished(number, written)
+            yield written
 
 
-def plan_tiles(
-    base: SliceJob,
-    tiled: Sequence[Tiled],
-    tile_parts: Sequence[Sequence[Sequence[Part]]],
-    hot: Mapping[int, int],
-) -> TiledJob:
+def plan_tiles(base: SliceJob, tiled: Sequence[Tiled], hot: Mapping[int, int]) -> TiledJob:
     """Cut a pass by tiles: as `base` is cut, and large keys by the time of their queries.
 
     `hot` are the prefixes that have tiles, with their events; if there are none, all have.
     """
-    cuts = base.queries.cuts
-    slices = tuple(
-        tuple(tuple(slices_between(parts, cuts)) for parts in several) for several in tile_parts
-    )
+    cuts = base.cuts
     pieces: list[TimePiece] = []
     merged = set()
     for number in range(base.slices):
@@ -124,7 +122,7 @@ def plan_tiles(
         else:
             pieces.append(TimePiece(number))
             merged.add(number)
-    return TiledJob(base, tuple(tiled), slices, tuple(pieces), frozenset(merged))
+    return TiledJob(base, tuple(tiled), tuple(pieces), frozenset(merged))
 
 
 def hot_slices(parts: Sequence[Part], hot: Mapping[int, int], least: int) -> list[Slice]:
@@ -146,16 +144,11 @@ def hot_slices(parts: Sequence[Part], hot: Mapping[int, int], least: int) -> lis
 
 
 def pieces_of(number: int, base: SliceJob) -> int:
-    """How many tasks the events of a slice are too many for one of."""
-    overlaps: Counter[str] = Counter()
-    for slices in base.event_slices:
-        for one in slices:
-            overlaps.update(part.path for part in one.parts)
-    rows = sum(
-        part.rows / overlaps[part.path]
-        for slices in base.event_slices
-        for part in slices[number].parts
-    )
+    """Number of tasks to split a slice into, so that none has more events than a slice's rows."""
+    parts = [part for one in base.arranged for part in one.parts]
+    slices = slices_between(parts, base.cuts)
+    overlaps = Counter(part.path for one in slices for part in one.parts)
+    rows = sum(part.rows / overlaps[part.path] for part in slices[number].parts)
     return max(1, round(rows / limits.SLICE_ROWS))
 
 

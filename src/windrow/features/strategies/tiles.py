@@ -31,9 +31,9 @@ from windrow.features.compute.elements import Elements
 from windrow.features.compute.events import Events, canonical_table
 from windrow.features.compute.timeline import Timelines, key_ids
 from windrow.features.compute.types import input_type
-from windrow.features.inputs.groups import EVENT_TIME
+from windrow.features.inputs.layout import EVENT_TIME
 from windrow.features.strategies.arranged import Arranged
-from windrow.features.strategies.sorted_rows import read_sorted
+from windrow.features.strategies.sorted_rows import SortedRows
 from windrow.rows.ordering import HIGHEST, LOWEST, exact
 from windrow.rows.types import single_chunk
 from windrow.shard.scan import Scan, Slice
@@ -67,8 +67,7 @@ class Tiling:
         return States.of(self.aggregation, input_type(self._type(self.aggregation.column)))
 
     def _type(self, column: str) -> pa.DataType:
-        place = self.arranged.inputs.index(column)
-        return self.arranged.scan.spec.schema.field(f"v{place}").type
+        return self.arranged.layout.input_schema.field(column).type
 
     @property
     def level_types(self) -> list[pa.DataType]:
@@ -80,14 +79,20 @@ class Tiling:
         return levels
 
     @property
+    def levels(self) -> list[str]:
+        """The columns of buckets, outermost first."""
+        return [f"b{i}" for i in range(len(self.level_types))]
+
+    @property
     def schema(self) -> pa.Schema:
-        keys = [self.arranged.scan.spec.schema.field(name) for name in self.arranged.scan.spec.key]
+        layout = self.arranged.layout
+        keys = [layout.schema.field(name) for name in layout.keys]
         return pa.schema(
             [
                 *keys,
                 pa.field(EVENT_TIME, pa.int64()),
                 pa.field(HOP, pa.int64()),
-                *(pa.field(f"b{i}", type_) for i, type_ in enumerate(self.level_types)),
+                *(pa.field(n, t) for n, t in zip(self.levels, self.level_types, strict=True)),
                 pa.field(TILE_STATE, pa.binary()),
             ]
         )
@@ -132,9 +137,11 @@ class TileRows:
     slices: tuple[Slice, ...]
 
     @staticmethod
-    def make(tiling: Tiling, lower: int, upper: int, slices: Sequence[Slice]) -> TileRows:
+    def make(tiling: Tiling, lower: int, slices: Sequence[Slice]) -> TileRows:
+        """The tiles of events that were taken in at `lower` or later."""
         known = tiling.arranged.scan
-        scan = replace(known, times=replace(known.times, start=lower, end=upper - 1))
+        times = replace(known.times, start=lower) if lower else known.times
+        scan = replace(known, times=times)
         return TileRows(tiling, scan, tuple(slices))
 
     @property
@@ -142,7 +149,9 @@ class TileRows:
         return len(self.slices)
 
     def batches(self, task: int) -> Iterator[pa.RecordBatch]:
-        events = self.tiling.arranged.events_of(read_sorted(self.scan, self.slices[task]))
+        arranged, one = self.tiling.arranged, self.slices[task]
+        rows = SortedRows(self.scan, one.parts, (one.start, one.end), arranged.level)
+        events = arranged.events_of(rows.below(None))
         for table in self.tiling.tiles(events):
             yield from table.combine_chunks().to_batches()
 

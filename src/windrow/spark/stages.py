@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from windrow.progress import Progress
+from windrow.spark.progress import Progress
 from windrow.spark.session import Engine
 from windrow.spark.tasks import Written, add_counters
 from windrow.storage.names import new_id
