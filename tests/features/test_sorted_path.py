@@ -24,13 +24,14 @@ import windrow as wr
 from collisions import chain, colliding_row
 from feature_oracle import feature, same
 from windrow import agg
+from windrow.arrangements.rows import row_scan
 from windrow.errors import StorageError
 from windrow.features import limits
 from windrow.features.compute.events import Events, QueryTimes, canonical_table
 from windrow.features.compute.features import group_features
 from windrow.features.compute.timeline import Lane, Timelines
 from windrow.features.inputs.groups import EVENT_ORDER, EVENT_TIME
-from windrow.features.strategies.sorted_rows import read_sorted, row_scan
+from windrow.features.strategies.queries import read_sorted
 from windrow.rows.hashing import hash_keys
 from windrow.rows.types import single_chunk
 from windrow.shard.plan import even_cuts, slices_between

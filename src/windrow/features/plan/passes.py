@@ -14,7 +14,7 @@ from windrow.features.inputs.queries import QueryInputs
 from windrow.features.plan.arranging import Arranging, many
 from windrow.features.plan.strategy import BROADCAST, GATHER, MERGE, TILES, choose_strategy
 from windrow.features.strategies.merge import even_slices, slice_count
-from windrow.features.strategies.sorted_rows import TimeBounds, counted_span, time_bounds
+from windrow.features.strategies.relevant import TimeBounds, counted_span, time_bounds
 from windrow.rows.ordering import LOWEST
 from windrow.shard.part import Part
 from windrow.shard.scan import Bound

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from windrow.arrangements.catalogue import note_use
 from windrow.errors import WindrowError
 from windrow.features.inputs.queries import (
     QUERY_TIME,
@@ -33,8 +34,8 @@ from windrow.features.run.tiles import make_tiles
 from windrow.features.strategies.arranged import REJECTED, Arranged
 from windrow.features.strategies.broadcast import BroadcastJob, EventShape, ReduceJob
 from windrow.features.strategies.merge import SliceJob, even_slices, slice_job
+from windrow.features.strategies.queries import FewQueries, StoredQueries
 from windrow.features.strategies.slices import SliceTarget, write_file
-from windrow.features.strategies.sorted_rows import FewQueries, StoredQueries
 from windrow.features.strategies.tiled import TiledJob
 from windrow.shard.shard import Shard
 from windrow.sources.files import FileRows, Moments, ParquetFiles
@@ -101,10 +102,7 @@ class BackfillRun:
         started = time.perf_counter()
         try:
             with work_folder(self.stages.store, self.plan.fingerprint) as work:
-                shards = {
-                    number: arrange(self.stages, self.plan.arrangements[number], work)
-                    for number in sorted(self.plan.arranged)
-                }
+                shards = {n: self._arrange(n, work) for n in sorted(self.plan.arranged)}
                 schema, written = self._features(shards, work)
                 commit_result(self.plan.result, schema, written.parts)
         except WindrowError:
@@ -126,6 +124,13 @@ class BackfillRun:
         )
         frame = read_result(self.stages.spark, self.plan.result, written.parts, schema)
         return frame, summary
+
+    def _arrange(self, number: int, work: Store) -> Shard:
+        one = self.plan.arrangements[number]
+        shard = arrange(self.stages, one, work)
+        if one.inputs.shard is None and one.todo.uri is not None:
+            note_use(one.inputs.content, self.stages.store, f"Join {self.plan.join.name!r}")
+        return shard
 
     def _drop_files(self) -> None:
         """Remove the files of this run from the result's folder: no log names them."""

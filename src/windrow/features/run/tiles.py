@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from windrow.arrangements.rows import row_scan
 from windrow.errors import ShardNotFoundError
 from windrow.features import limits
 from windrow.features.plan.arranging import Arranging
 from windrow.features.plan.passes import PassPlan
 from windrow.features.strategies.boards import Tiled
 from windrow.features.strategies.merge import SliceJob
-from windrow.features.strategies.sorted_rows import row_scan
 from windrow.features.strategies.tiled import TiledJob, hot_slices, plan_tiles
 from windrow.features.strategies.tiles import TILE_ORDER, TileRows, Tiling, tile_name
 from windrow.shard.plan import even_cuts, slices_between

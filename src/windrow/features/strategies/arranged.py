@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from windrow.arrangements.content import FILE
+from windrow.arrangements.rows import SortedRows, bounds_of, expanded, row_scan
 from windrow.features import limits
 from windrow.features.compute.events import Events, QueryTimes
 from windrow.features.compute.lifetimes import lifetimes_in_place
@@ -19,16 +20,7 @@ from windrow.features.compute.types import feature_type
 from windrow.features.definitions import JoinedGroup
 from windrow.features.inputs.groups import GroupInputs
 from windrow.features.inputs.layout import EVENT_TIME, MOMENT, Layout
-from windrow.features.strategies.sorted_rows import (
-    EventFilter,
-    SortedRows,
-    TimeBounds,
-    bounds_of,
-    counted_span,
-    expanded,
-    row_scan,
-    within,
-)
+from windrow.features.strategies.relevant import EventFilter, TimeBounds, counted_span, within
 from windrow.merging import sort_words
 from windrow.rows.types import single_chunk
 from windrow.shard.merge import Consolidation
@@ -205,7 +197,7 @@ class EventReader:
             return arranged.changing_events(arranged.arranged(self._rows.below(end)))
         rows = arranged.rows // (len(self._cuts) + 1)
         few = queries.times.size * limits.FEW_REQUESTED < rows
-        keep = EventFilter.of(arranged.group.group, queries) if few else None
+        keep = EventFilter.of(arranged.group.group, queries).filter if few else None
         table = self._rows.below(end, keep)
         return SliceEvents(arranged.events_of(table), table.slice(0, 0))
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 from windrow.algebra.aggregation import Aggregation
 from windrow.algebra.evaluate import enumerate_lists
 from windrow.algebra.windows import Window
+from windrow.arrangements.rows import SortedRows, bounds_of, expanded
 from windrow.features.compute.buckets import lanes_of
 from windrow.features.compute.elements import Elements
 from windrow.features.compute.events import Events, QueryTimes, canonical_table
@@ -20,7 +21,6 @@ from windrow.features.compute.spanned import Asked, Spanned
 from windrow.features.compute.timeline import Timelines, key_ids, search
 from windrow.features.inputs.layout import EVENT_TIME, key_names, positional
 from windrow.features.strategies.arranged import Arranged
-from windrow.features.strategies.sorted_rows import SortedRows, bounds_of, expanded
 from windrow.features.strategies.tiles import (
     HOP,
     HOPS,

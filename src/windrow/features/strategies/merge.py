@@ -26,10 +26,10 @@ from windrow.features.compute.features import group_features
 from windrow.features.inputs.layout import positional
 from windrow.features.inputs.queries import QUERY_TIME
 from windrow.features.strategies.arranged import Arranged, EventReader, feature_fields
-from windrow.features.strategies.slices import SliceResult, SliceTarget, write_slice
-from windrow.features.strategies.sorted_rows import (
+from windrow.features.strategies.queries import (
     QuerySlices,
 )
+from windrow.features.strategies.slices import SliceResult, SliceTarget, write_slice
 from windrow.rows.ordering import HIGHEST, LOWEST
 from windrow.rows.types import single_chunk
 from windrow.shard.part import Part

@@ -26,6 +26,7 @@ import pyarrow as pa
 
 from windrow.algebra.aggregation import Aggregation
 from windrow.algebra.states import States
+from windrow.arrangements.rows import SortedRows
 from windrow.features.compute.buckets import lanes_of
 from windrow.features.compute.elements import Elements
 from windrow.features.compute.events import Events, canonical_table
@@ -33,7 +34,6 @@ from windrow.features.compute.timeline import Timelines, key_ids
 from windrow.features.compute.types import input_type
 from windrow.features.inputs.layout import EVENT_TIME
 from windrow.features.strategies.arranged import Arranged
-from windrow.features.strategies.sorted_rows import SortedRows
 from windrow.rows.ordering import HIGHEST, LOWEST, exact
 from windrow.rows.types import single_chunk
 from windrow.shard.scan import Scan, Slice
