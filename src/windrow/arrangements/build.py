@@ -57,17 +57,18 @@ class Builder:
             shard = self.open(f"{work.uri}/{content.name}", content)
             self._take_in(content, todo, shard, rows)
             return shard
-        for _ in range(ATTEMPTS):
+        for left in reversed(range(ATTEMPTS)):
             shard = self.open(todo.uri, content)
             if not todo.pending:
                 return shard
             try:
                 self._take_in(content, todo, shard, rows)
+                break
             except UpperMismatchError:
+                if not left:
+                    raise
                 todo = find(content, self.stages.store)  # another process was first
                 assert todo.uri is not None
-                continue
-            break
         self._compact(content, shard)
         todo.manifest.sweep(Store.at(shard.uri, self.stages.store.options_dict), shard)
         sweep(todo, content, self.stages.store)
