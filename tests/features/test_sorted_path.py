@@ -24,17 +24,16 @@ import windrow as wr
 from collisions import chain, colliding_row
 from feature_oracle import feature, same
 from windrow import agg
-from windrow.arrangements.rows import row_scan
 from windrow.errors import StorageError
 from windrow.features import limits
 from windrow.features.compute.events import Events, QueryTimes, canonical_table
 from windrow.features.compute.features import group_features
 from windrow.features.compute.timeline import Lane, Timelines
-from windrow.features.inputs.groups import EVENT_ORDER, EVENT_TIME
-from windrow.features.strategies.queries import read_sorted
+from windrow.features.inputs.layout import EVENT_ORDER, EVENT_TIME
+from windrow.features.strategies.queries import StoredQueries
 from windrow.rows.hashing import hash_keys
 from windrow.rows.types import single_chunk
-from windrow.shard.plan import even_cuts, slices_between
+from windrow.shard.plan import even_cuts
 from windrow.shard.shard import Shard
 from windrow.shard.spec import PREFIX
 
@@ -309,14 +308,9 @@ def test_runs_are_merged_in_order_each_row_as_often_as_it_is_there(
         table = pa.table(arrays, schema=SHARD)
         table = table.append_column("_diff", pa.array([d for *_, d in run], pa.int64()))
         shard.append(table, lower=at + 1, upper=at + 2)
-    read = shard.snapshot(consolidate="none")
-    parts = read.parts
-    scan = row_scan(read.scan)
-    tables = [
-        read_sorted(scan, slice_)
-        for slice_ in slices_between(parts, even_cuts(parts, slices, None))
-    ]
-    table = pa.concat_tables(tables)
+    stored = StoredQueries.of(shard)
+    cuts = even_cuts(stored.parts, slices, None)
+    table = pa.concat_tables(stored.slices(cuts, range(len(cuts) + 1)))
     assert table.column_names == [*SHARD.names, PREFIX]
     lowest = -(2**63)
     order = [

@@ -32,6 +32,7 @@ from windrow.features import limits
 from windrow.features.compute.events import Events, QueryTimes
 from windrow.features.compute.partials import combine_features, no_partials, partial_features
 from windrow.features.compute.types import feature_type
+from windrow.features.inputs.layout import Layout
 from windrow.features.strategies import tiled
 from windrow.features.strategies.boards import boards
 from windrow.features.strategies.requested import RequestedKeys
@@ -55,7 +56,7 @@ def by_broadcast(
             events.inputs.take(pa.array(at)),
             {},
         )
-        timelines, places = asked.place(some, group.accuracy, group.refresh)
+        timelines, places = asked.place(some, group)
         for tables_, table in zip(
             found, partial_features(group, some, timelines, places), strict=True
         ):
@@ -116,22 +117,14 @@ def by_tiles(
 ) -> list[pa.Array]:
     """Tiles of each share of the events, then windows from tiles and raw events."""
     inputs = events.inputs.schema
-    schema = pa.schema(
-        [
-            *(pa.field(f"k{i}", f.type) for i, f in enumerate(events.keys.schema)),
-            *(pa.field(f"v{i}", f.type) for i, f in enumerate(inputs)),
-        ]
+    layout = Layout(
+        tuple(events.keys.schema.types), tuple(inputs.names), tuple(inputs.types), (), False
     )
-    names = [f"k{i}" for i in range(events.keys.num_columns)]
-    arranged: Any = SimpleNamespace(
-        inputs=tuple(inputs.names),
-        scan=SimpleNamespace(spec=SimpleNamespace(schema=schema, key=names)),
-    )
+    names = layout.keys
+    arranged: Any = SimpleNamespace(layout=layout)
     asked = RequestedKeys.make(queries)
     count = asked.order.size
-    times = asked.times
-    if group.accuracy == "snapshot":
-        times = times // group.refresh * group.refresh
+    times = group.effective_times(asked.times)
     keys = queries.keys.rename_columns(names).take(pa.array(asked.order))
     raw = Events(events.keys.rename_columns(names), events.times, events.inputs, {})
     place = np.full(queries.times.size, count)
