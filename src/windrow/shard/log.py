@@ -28,6 +28,7 @@ from windrow.errors import (
 from windrow.shard.part import Part, parts_from_log
 from windrow.shard.spec import FORMAT_VERSION, ShardSpec
 from windrow.spark.tasks import WrittenFile
+from windrow.storage.delta import create_table, hides_ntz
 from windrow.storage.store import Store
 
 UPPER = "windrow.upper"
@@ -49,13 +50,16 @@ class Log:
     @staticmethod
     def create(store: Store, spec: ShardSpec, properties: Mapping[str, str]) -> Log:
         frontiers = [Transaction(UPPER, 0), Transaction(SINCE, 0)]
+        configuration = {**spec.to_properties(), **properties}
+        if hides_ntz(spec.stored_schema):
+            return Log._create(store, spec, configuration, frontiers)
         try:
             table = DeltaTable.create(
                 store.uri,
                 spec.stored_schema,
                 mode="error",
                 name="windrow shard",
-                configuration={**spec.to_properties(), **properties},
+                configuration=configuration,
                 storage_options=store.options_dict,
                 commit_properties=CommitProperties(
                     max_commit_retries=0, app_transactions=frontiers
@@ -72,6 +76,31 @@ class Log:
                 ) from error
             raise StorageError(f"{store.uri}: cannot create the shard: {error}") from error
         return Log(store, table, spec)
+
+    @staticmethod
+    def _create(
+        store: Store,
+        spec: ShardSpec,
+        configuration: Mapping[str, str],
+        frontiers: Sequence[Transaction],
+    ) -> Log:
+        """Create a shard that delta-rs cannot create."""
+        name = "windrow shard"
+        try:
+            create_table(
+                store,
+                spec.stored_schema,
+                name=name,
+                configuration=configuration,
+                transactions=frontiers,
+            )
+        except FileExistsError as error:
+            raise ShardExistsError(
+                f"{store.uri}: there is a table already; open it, or choose another URI"
+            ) from error
+        except OSError as error:
+            raise StorageError(f"{store.uri}: cannot create the shard: {error}") from error
+        return Log.open(store)
 
     @staticmethod
     def open(store: Store) -> Log:

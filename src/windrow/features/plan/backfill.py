@@ -11,7 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import date
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pyarrow as pa
 
 from windrow.arrangements.find import Todo, as_it_is, find
 from windrow.errors import OptionError
@@ -21,12 +23,10 @@ from windrow.features.inputs.queries import QueryInputs
 from windrow.features.plan.arranging import Arranging, Reading, many
 from windrow.features.plan.passes import PassPlan, passes_of, plan_pass
 from windrow.features.plan.strategy import BROADCAST, GATHER, STRATEGIES
+from windrow.features.strategies.arranged import feature_fields
 from windrow.spark.session import Engine
 from windrow.storage.names import digest
 from windrow.storage.store import Store
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,15 @@ class BackfillPlan:
         """The arrangements that are kept and used: not those of passes over raw events."""
         merging = (one for one in self.passes if one.strategy not in (BROADCAST, GATHER))
         return {number for one in merging for number in one.arrangements}
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of the result: those of the queries, then the features; none derived."""
+        fields = list(self.queries.schema)
+        for one in self.passes:
+            for group, number in zip(one.keys.groups, one.arrangements, strict=True):
+                fields += feature_fields(group, self.arrangements[number].inputs.layout)
+        return pa.schema(fields)
 
     @property
     def fingerprint(self) -> str | None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from windrow.arrangements.catalogue import note_use
-from windrow.errors import WindrowError
+from windrow.errors import SchemaError, WindrowError
 from windrow.features.inputs.queries import (
     QUERY_TIME,
     query_spec,
@@ -37,11 +37,12 @@ from windrow.features.strategies.merge import SliceJob, even_slices, slice_job
 from windrow.features.strategies.queries import FewQueries, StoredQueries
 from windrow.features.strategies.slices import SliceTarget, write_file
 from windrow.features.strategies.tiled import TiledJob
+from windrow.rows.types import canonical_schema
 from windrow.shard.shard import Shard
 from windrow.sources.files import FileRows, Moments, ParquetFiles
 from windrow.sources.pieces import Piece
 from windrow.sources.tables import select_columns
-from windrow.spark.schemas import quoted
+from windrow.spark.schemas import arrow_to_spark_schema, quoted
 from windrow.spark.session import parallelism
 from windrow.spark.stages import Stages
 from windrow.spark.tasks import (
@@ -51,6 +52,7 @@ from windrow.spark.tasks import (
     run_writers,
     together,
 )
+from windrow.storage.delta import check_storable
 from windrow.storage.names import new_id
 from windrow.storage.store import Store
 from windrow.storage.work import work_folder
@@ -100,6 +102,7 @@ class BackfillRun:
 
     def run(self) -> tuple[DataFrame, BackfillSummary]:
         started = time.perf_counter()
+        self._check_result()
         try:
             with work_folder(self.stages.store, self.plan.fingerprint) as work:
                 shards = {n: self._arrange(n, work) for n in sorted(self.plan.arranged)}
@@ -124,6 +127,19 @@ class BackfillRun:
         )
         frame = read_result(self.stages.spark, self.plan.result, written.parts, schema)
         return frame, summary
+
+    def _check_result(self) -> None:
+        """Refuse a result that could not be stored or derived, before anything is computed."""
+        what, schema = f"Join {self.plan.join.name!r}", self.plan.schema
+        try:
+            canonical_schema(schema)  # refuses a name that occurs twice
+            if self.plan.join.derive:
+                empty = self.stages.spark.createDataFrame([], arrow_to_spark_schema(schema))
+                derived = self._derived(empty)
+                schema = frame_schema(derived)
+        except SchemaError as error:
+            raise SchemaError(str(error) if what in str(error) else f"{what}: {error}") from error
+        check_storable(schema, what)
 
     def _arrange(self, number: int, work: Store) -> Shard:
         one = self.plan.arrangements[number]

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from deltalake import DeltaTable, Schema
-from deltalake.transaction import AddAction, create_table_with_add_actions
+from deltalake.transaction import AddAction
 
 from windrow.errors import StorageError
 from windrow.features.strategies.slices import write_file
 from windrow.rows.types import canonical_schema
 from windrow.spark.schemas import arrow_to_spark_schema, spark_to_arrow_schema
 from windrow.spark.tasks import Written, WrittenFile, peak_memory, run_writers
+from windrow.storage.delta import check_storable, first_line, open_table, replace_table
 from windrow.storage.store import Store
 
 if TYPE_CHECKING:
@@ -47,33 +47,31 @@ def write_frame(frame: DataFrame, store: Store, run: str) -> Written:
 
 
 def commit_result(store: Store, schema: pa.Schema, parts: list[WrittenFile]) -> None:
-    """Make the files the table at `store`, in place of what was there."""
+    """Make the files the table at `store`, in place of what was there.
+
+    That it can be opened afterwards is made sure of before.
+    """
+    check_storable(schema, store.uri)
     paths = {part.path for part in parts}
-    if paths and _holds(store, paths):
+    if _holds(store, paths):
         return  # by a run that died right after its commit; a file cannot come and go in one
     now = int(time.time() * 1000)
+    files = [AddAction(p.path, p.bytes, {}, now, True, p.statistics) for p in parts]
     try:
-        create_table_with_add_actions(
-            store.uri,
-            Schema.from_arrow(schema),
-            [AddAction(p.path, p.bytes, {}, now, True, p.statistics) for p in parts],
-            mode="overwrite",
-            storage_options=store.options_dict,
-        )
+        replace_table(store, schema, files)
     except Exception as error:
-        if paths and _holds(store, paths):
+        if _holds(store, paths):
             return  # it is committed, but the answer was lost on the way
         store.delete([part.path for part in parts])
-        raise StorageError(f"{store.uri}: the result could not be stored: {error}") from error
+        raise StorageError(
+            f"{store.uri}: the result could not be stored: {first_line(error)}"
+        ) from error
 
 
 def _holds(store: Store, paths: set[str]) -> bool:
     """Whether the table at `store` is these files."""
-    options = store.options_dict
-    if not DeltaTable.is_deltatable(store.uri, storage_options=options):
-        return False
-    found = DeltaTable(store.uri, storage_options=options).file_uris()
-    return {uri.rpartition("/")[2] for uri in found} == paths
+    table = open_table(store) if paths else None
+    return table is not None and {u.rpartition("/")[2] for u in table.file_uris()} == paths
 
 
 def read_result(
