@@ -14,7 +14,7 @@ from deltalake import write_deltalake
 
 from windrow.sources.bound import bind_table
 from windrow.sources.files import ParquetFiles
-from windrow.sources.layout import parquet_uris, spark_schema
+from windrow.sources.layout import list_parquet, spark_schema
 from windrow.sources.partitions import PartitionRange
 from windrow.spark.schemas import spark_to_arrow_schema
 from windrow.spark.session import Engine
@@ -56,10 +56,9 @@ def table_of(columns: dict[str, tuple[pa.DataType, Any]]) -> pa.Table:
 
 
 def found_schema(path: Path) -> pa.Schema | None:
-    known = parquet_uris(str(path), "test", None)
+    known = list_parquet(str(path), "test", None)
     assert known is not None
-    root, uris = known
-    return spark_schema(ParquetFiles.read(uris, None), root)
+    return spark_schema(ParquetFiles.read(known.uris, None), known)
 
 
 def spark_finds(spark: Any, path: Path) -> pa.Schema:

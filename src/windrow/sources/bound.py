@@ -20,7 +20,7 @@ import pyarrow as pa
 from windrow.errors import StorageError
 from windrow.sources.columns import Form, Taken
 from windrow.sources.files import FileRows, Moments, ParquetFiles
-from windrow.sources.layout import are_parquet, parquet_uris, spark_schema
+from windrow.sources.layout import are_parquet, list_parquet, spark_schema
 from windrow.sources.partitions import PartitionRange
 from windrow.sources.tables import files_of, load_table, require_columns, select_columns
 from windrow.spark.schemas import quoted, spark_to_arrow_schema
@@ -199,14 +199,13 @@ def _known(
 ) -> tuple[pa.Schema, ParquetFiles] | None:
     """The columns and footers of Parquet files; None if only Spark can tell what they are."""
     try:
-        found = parquet_uris(table, what, options)
+        listed = list_parquet(table, what, options)
     except OSError as error:
         raise StorageError(f"{what}: cannot list {os.fspath(table)!r}: {error}") from error
-    if found is None:
+    if listed is None:
         return None
-    root, uris = found
-    parquet = ParquetFiles.read(uris, dict(options) if options else None)
-    schema = spark_schema(parquet, root)
+    parquet = ParquetFiles.read(listed.uris, dict(options) if options else None)
+    schema = spark_schema(parquet, listed)
     return None if schema is None else (schema, parquet)
 
 

@@ -10,32 +10,43 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
+from windrow.sources.delta import delta_content, is_delta
 from windrow.sources.files import ParquetFiles, partition_values
-from windrow.sources.tables import delta_files, is_delta, is_path
+from windrow.sources.tables import is_path
 from windrow.storage.store import Store
 from windrow.time import is_day
 
 _SUFFIXES = (".parquet", ".parq")
 
 
-def parquet_uris(
-    table: Any, what: str, options: Mapping[str, str] | None
-) -> tuple[Store, tuple[str, ...]] | None:
-    """The root and the files of a table that is a path to Parquet files, or a Delta table."""
+@dataclass(frozen=True)
+class Listed:
+    """The Parquet files of a table beneath `root`; a Delta table's log declares their columns."""
+
+    root: Store
+    uris: tuple[str, ...]
+    declared: pa.Schema | None = None
+    partitions: tuple[str, ...] = ()
+
+
+def list_parquet(table: Any, what: str, options: Mapping[str, str] | None) -> Listed | None:
+    """The files of a table that is a path to Parquet files, or a Delta table."""
     if not isinstance(table, str | os.PathLike) or not is_path(os.fspath(table)):
         return None
     store = Store.at(os.fspath(table), options)
     if store.is_file():
         uris = [store.uri]
     elif is_delta(store):
-        uris = sorted(delta_files(store, what))
+        found = delta_content(store, what)
+        return Listed(store, found.files, found.schema, found.partitions)
     else:
         uris = [f"{store.uri}/{name}" for name in store.names() if not _hidden(name)]
-    return (store, tuple(uris)) if are_parquet(uris) else None
+    return Listed(store, tuple(uris)) if are_parquet(uris) else None
 
 
 def are_parquet(uris: Sequence[str]) -> bool:
@@ -49,17 +60,28 @@ def _hidden(name: str) -> bool:
     return any(p.startswith(".") or (p.startswith("_") and "=" not in p) for p in parts)
 
 
-def spark_schema(parquet: ParquetFiles, root: Store) -> pa.Schema | None:
+def spark_schema(parquet: ParquetFiles, listed: Listed) -> pa.Schema | None:
     """The columns as Spark reads them, as Arrow; None if only Spark can tell."""
+    if listed.declared is not None and not parquet.files:
+        return listed.declared
     first = parquet.footers[0].schema
     if any(not f.schema.equals(first) or f.uncertain for f in parquet.footers):
         return None
     fields = [_field(field) for field in first]
-    days = _day_columns([file.uri for file in parquet.files], root)
+    if any(field is None for field in fields):
+        return None
+    if listed.declared is not None:
+        own = [field for field in listed.declared if field.name not in listed.partitions]
+        return listed.declared if _plain(own) == _plain(fields) else None
+    days = _day_columns([file.uri for file in parquet.files], listed.root)
     names = [field.name.lower() for field in first] + [name.lower() for name in days or ()]
-    if any(f is None for f in fields) or days is None or len(set(names)) < len(names):
+    if days is None or len(set(names)) < len(names):
         return None
     return pa.schema([*fields, *(pa.field(name, pa.date32()) for name in days)])
+
+
+def _plain(fields: Sequence[Any]) -> list[tuple[str, pa.DataType]]:
+    return [(field.name, field.type) for field in fields]
 
 
 def _field(field: pa.Field) -> pa.Field | None:

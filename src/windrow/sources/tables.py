@@ -5,11 +5,9 @@ from __future__ import annotations
 import os
 import re
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote
-
-import pyarrow as pa
 
 from windrow.errors import DefinitionError, SchemaError, StorageError, unknown_column
+from windrow.sources.delta import delta_content, is_delta
 from windrow.spark.schemas import is_dataframe
 from windrow.storage.store import Store
 
@@ -94,11 +92,7 @@ def _load_path(
 ) -> DataFrame:
     store = Store.at(path, options)
     if is_delta(store):
-        if files is None:
-            files = delta_files(store, what)
-        if not files:
-            raise StorageError(f"{what}: the Delta table {path!r} is empty")
-        return spark.read.option("basePath", store.uri).parquet(*files)
+        return delta_content(store, what).frame(spark, files)
     name = _FORMATS.get(os.path.splitext(path)[1].lower()) or _format_of(store)
     if name is None:
         raise StorageError(
@@ -110,40 +104,6 @@ def _load_path(
     if files is not None and list(files) != [store.uri]:
         return reader.format(name).option("basePath", store.uri).load(list(files))
     return reader.format(name).load(store.uri)  # absolute: the JVM may run in another folder
-
-
-def is_delta(store: Store) -> bool:
-    return store.exists("_delta_log")
-
-
-def delta_files(store: Store, what: str) -> list[str]:
-    """The files of a Delta table, if reading them as they are is reading the table.
-
-    No connector for Delta is needed: the log names the files.
-    """
-    from deltalake import DeltaTable
-
-    table = DeltaTable(store.uri, storage_options=store.options_dict)
-    features = set(table.protocol().reader_features or [])
-    if "deletionVectors" in features:
-        try:
-            marked = pa.RecordBatchReader.from_stream(table.deletion_vectors()).read_all().num_rows
-        except Exception:  # it cannot even be decoded; then it is there
-            marked = 1
-        if marked:
-            raise StorageError(
-                f"{what}: the Delta table has rows marked as deleted (deletion vectors). Rewrite "
-                "its files with REORG TABLE ... APPLY (PURGE), or read it with Spark's Delta "
-                "connector and give the DataFrame"
-            )
-    if table.metadata().configuration.get("delta.columnMapping.mode", "none") != "none":
-        raise StorageError(
-            f"{what}: the Delta table maps column names (delta.columnMapping.mode); read it with "
-            "Spark's Delta connector and give the DataFrame"
-        )
-    actions = pa.RecordBatchReader.from_stream(table.get_add_actions()).read_all()
-    paths = [unquote(path) for path in actions.column("path").to_pylist()]
-    return [path if "://" in path else f"{store.uri}/{path}" for path in paths]
 
 
 def _format_of(store: Store) -> str | None:
