@@ -20,11 +20,10 @@ from hypothesis import strategies as st
 from feature_oracle import aggregate, same
 from strategies import NAN
 from windrow import agg
-from windrow.algebra import states_wide
 from windrow.algebra.aggregation import Aggregation
-from windrow.algebra.evaluate import Column, Ranges, evaluate
 from windrow.algebra.operations import OPERATIONS
-from windrow.algebra.states import FORMAT, STATES, States
+from windrow.algebra.ranges import Column, Ranges, evaluate
+from windrow.algebra.states import FORMAT, STATES, States, wide
 from windrow.errors import DataError, DefinitionError
 from windrow.rows.types import canonical_values
 
@@ -366,11 +365,11 @@ def test_carrying_on_the_way_changes_nothing(monkeypatch: pytest.MonkeyPatch) ->
     bits = np.array([1e300, -1.5, 1e-300, -1e300, 0.1, -7.0, 2.0**60] * 3).view(np.int64)
     order, starts = np.arange(21), np.array([0, 1, 4, 4, 21])
     single = np.arange(22)
-    monkeypatch.setattr(states_wide, "_CARRY_EVERY", 2)
-    pairs = [(states_wide.sum_halves, (halves, order, starts))]
-    pairs += [(states_wide.sum_powers, (bits, order, starts, power)) for power in (1, 3, 4)]
-    each = states_wide.sum_powers(bits, order, single, 3)
-    pairs.append((states_wide.add_wide, (*each, np.ones(21, np.int64), order, starts)))
+    monkeypatch.setattr(wide, "_CARRY_EVERY", 2)
+    pairs = [(wide.sum_halves, (halves, order, starts))]
+    pairs += [(wide.sum_powers, (bits, order, starts, power)) for power in (1, 3, 4)]
+    each = wide.sum_powers(bits, order, single, 3)
+    pairs.append((wide.add_wide, (*each, np.ones(21, np.int64), order, starts)))
     for function, arguments in pairs:
         compiled, plain = function(*arguments), function.py_func(*arguments)
         assert all(np.array_equal(a, b) for a, b in zip(compiled, plain, strict=True))

@@ -23,7 +23,8 @@ import pyarrow as pa
 from numba import njit
 
 from windrow.algebra.aggregation import Aggregation
-from windrow.algebra.evaluate import (
+from windrow.algebra.prefix import carry_differences, fits_64
+from windrow.algebra.ranges import (
     as_float64,
     as_int64,
     check_overflow,
@@ -31,7 +32,6 @@ from windrow.algebra.evaluate import (
     moment_result,
     null_where,
 )
-from windrow.algebra.prefix import carry_differences, fits_64
 from windrow.algebra.states import States
 from windrow.algebra.tree import add_dd, add_moments
 from windrow.rows.ordering import LOWEST, exact

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from windrow.algebra.evaluate import Ranges
+from windrow.algebra.ranges import Ranges
 from windrow.algebra.windows import Window
 from windrow.features.compute.elements import Elements
 from windrow.features.compute.events import Events, QueryTimes, canonical_table

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 from numba import njit
 
-from windrow.algebra.evaluate import Ranges
+from windrow.algebra.ranges import Ranges
 from windrow.algebra.windows import Window
 from windrow.merging import group_ids, sort_words
 from windrow.rows.equality import equal_pairs

@@ -26,10 +26,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.algebra.aggregation import Aggregation
-from windrow.algebra.states_bytes import read_states, varint, write_states
-from windrow.algebra.states_lists import Bests, Counts, Order
-from windrow.algebra.states_numbers import Numbers, number_fields
-from windrow.algebra.states_sketches import Frequents, Percentiles, Uniques
+from windrow.algebra.states.codec import read_states, varint, write_states
+from windrow.algebra.states.numbers import Numbers, number_fields
+from windrow.algebra.states.sketches import Frequents, Percentiles, Uniques
+from windrow.algebra.states.values import Bests, Counts, Order
 from windrow.errors import DataError
 from windrow.rows.types import canonical_type
 

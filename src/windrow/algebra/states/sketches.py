@@ -25,11 +25,11 @@ from datasketches import (
 )
 
 from windrow.algebra.aggregation import Aggregation
-from windrow.algebra.evaluate import list_offsets
-from windrow.algebra.sketches import KLL_K
-from windrow.algebra.states_bytes import element_bytes
-from windrow.algebra.states_lists import Counts, list_type, not_invertible
-from windrow.algebra.states_wide import group_rows
+from windrow.algebra.quantiles import KLL_K
+from windrow.algebra.ranges import list_offsets
+from windrow.algebra.states.codec import element_bytes
+from windrow.algebra.states.values import Counts, list_type, not_invertible
+from windrow.algebra.states.wide import group_rows
 from windrow.rows.hashing import hash_keys
 from windrow.rows.ordering import exact
 from windrow.rows.types import canonical_values, list_parts
@@ -167,7 +167,7 @@ class Percentiles(Sketches):
 
 def _quantiles(sketch: Any, nans: int, fractions: np.ndarray) -> np.ndarray:
     # Ranks among numbers are those among all, scaled; what lies above is NaN. In the words of
-    # `sketches.quantiles`, so that both round alike.
+    # `quantiles.quantiles`, so that both round alike.
     numbers = 1 - nans / (sketch.n + nans)
     within = np.minimum(fractions / numbers, 1.0)
     found = np.asarray(sketch.get_quantiles(within.tolist()))

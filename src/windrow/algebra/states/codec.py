@@ -1,6 +1,6 @@
 """The bytes of partial states: one codec for every kind, driven by the type of the state.
 
-A state is a struct; its bytes are a header (see `states.States.header`) and then its fields:
+A state is a struct; its bytes are a header (see `States.header`) and then its fields:
 
     int64           zigzag varint
     binary          length (varint), bytes

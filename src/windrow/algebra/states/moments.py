@@ -1,6 +1,6 @@
 """Variance, skewness and kurtosis from exact sums of powers.
 
-With wide sums S1 .. S4 of the first powers (see `states_wide`), the central moments times a power
+With wide sums S1 .. S4 of the first powers (see `wide`), the central moments times a power
 of the count are integers of the same kind, and are computed as such: nothing cancels but what
 cancels in truth.
 
@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from windrow.algebra.states_wide import BIAS, LIMBS, _magnitude, _read, _rounded
+from windrow.algebra.states.wide import BIAS, LIMBS, _magnitude, _read, _rounded
 
 
 @njit(cache=True, nogil=True)

@@ -24,7 +24,7 @@ from windrow.algebra.prefix import (
     range_sums_decimal,
     range_sums_float,
 )
-from windrow.algebra.sketches import quantiles
+from windrow.algebra.quantiles import quantiles
 from windrow.algebra.tree import range_best, range_moments, range_sums
 from windrow.errors import DataError
 from windrow.merging import sort_words

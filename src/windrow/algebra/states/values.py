@@ -14,8 +14,8 @@ import pyarrow as pa
 from numba import njit
 
 from windrow.algebra.aggregation import Aggregation
-from windrow.algebra.evaluate import enumerate_lists, list_offsets
 from windrow.algebra.operations import Law
+from windrow.algebra.ranges import enumerate_lists, list_offsets
 from windrow.errors import DataError, DefinitionError
 from windrow.merging import sort_words
 from windrow.rows.ordering import exact

@@ -1,7 +1,7 @@
 """Partial states that are counts and exact sums: count, sum, avg, the moments, bool and/or.
 
 Every field adds and subtracts without loss: counts as integers, sums as wide numbers (see
-`states_wide`). NaN and infinities are counted apart, so that they go as they came.
+`wide`). NaN and infinities are counted apart, so that they go as they came.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ import numpy as np
 import pyarrow as pa
 
 from windrow.algebra.aggregation import Aggregation
-from windrow.algebra.states_bytes import binary_array, binary_parts
-from windrow.algebra.states_moments import moment
-from windrow.algebra.states_wide import (
+from windrow.algebra.states.codec import binary_array, binary_parts
+from windrow.algebra.states.moments import moment
+from windrow.algebra.states.wide import (
     add_wide,
     group_rows,
     is_wide,
