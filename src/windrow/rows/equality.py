@@ -13,7 +13,7 @@ import pyarrow as pa
 from numba import njit
 
 from windrow.rows.hashing import byte_ranges, decimal_halves, fixed_width
-from windrow.rows.types import list_parts
+from windrow.rows.lists import list_parts
 
 
 @njit(cache=True, nogil=True)

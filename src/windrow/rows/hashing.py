@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 from numba import njit
 
-from windrow.rows.types import list_parts
+from windrow.rows.lists import list_parts
 
 _P1 = np.uint64(0x9E3779B185EBCA87)
 _P2 = np.uint64(0xC2B2AE3D27D4EB4F)

@@ -16,6 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.errors import DataError, SchemaError
+from windrow.rows.hashing import hash_rows
+from windrow.rows.lists import list_parts
 
 _SAME = (
     pa.types.is_boolean,
@@ -188,28 +190,6 @@ def canonical_values(array: pa.Array) -> pa.Array:
     )
 
 
-def list_parts(array: pa.Array) -> tuple[np.ndarray, pa.Array]:
-    """Offsets (int64, length n + 1, from 0) and the values they index, nulls empty.
-
-    Values beneath null lists are dropped, so every value belongs to a row that is there.
-    """
-    offsets = array.offsets.to_numpy(zero_copy_only=False).astype(np.int64)
-    values = _entries(array) if pa.types.is_map(array.type) else array.values
-    lengths = np.diff(offsets)
-    if array.null_count:
-        valid = array.is_valid().to_numpy(zero_copy_only=False)
-        if lengths[~valid].any():
-            keep = np.repeat(valid, lengths)
-            values = values.slice(offsets[0], offsets[-1] - offsets[0]).filter(pa.array(keep))
-            lengths = np.where(valid, lengths, 0)
-            return np.concatenate([[0], np.cumsum(lengths)]), values
-    return offsets - offsets[0], values.slice(offsets[0], offsets[-1] - offsets[0])
-
-
-def _entries(array: pa.MapArray) -> pa.Array:
-    return pa.StructArray.from_arrays([array.keys, array.items], names=["key", "value"])
-
-
 def _offsets_with_nulls(offsets: np.ndarray, array: pa.Array) -> pa.Array:
     if not array.null_count:
         return pa.array(offsets.astype(np.int32))
@@ -237,9 +217,7 @@ def _entry_order(offsets: np.ndarray, keys: pa.Array) -> pa.Array | None:
         return None
     rows = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
     if is_nested(keys.type):
-        from windrow.rows.hashing import hash_rows  # any order will do, if it is always the same
-
-        keys = pa.array(hash_rows([keys]))
+        keys = pa.array(hash_rows([keys]))  # any order will do, if it is always the same
     table = pa.table({"row": rows, "key": keys})
     return pc.sort_indices(table, sort_keys=[("row", "ascending"), ("key", "ascending")])
 

@@ -13,15 +13,12 @@ import os
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from windrow.shard.part import Part
+from windrow.shard.scan import Scan, open_part
 from windrow.storage.names import new_id
-
-if TYPE_CHECKING:
-    from windrow.shard.scan import Scan
 
 _SMALLEST_PART = 4_096  # updates; decoding fewer is as fast as finding the cached file
 
@@ -66,8 +63,6 @@ class PartCache:
         return table
 
     def _fill(self, path: Path, scan: Scan, part: Part) -> None:
-        from windrow.shard.scan import open_part
-
         os.makedirs(self.folder, mode=0o700, exist_ok=True)
         with open_part(scan.store, part) as file:
             names = scan.spec.stored_schema.names

@@ -25,7 +25,8 @@ from numba import njit
 
 from windrow.errors import DataError
 from windrow.rows.hashing import byte_ranges, decimal_halves, fixed_width
-from windrow.rows.types import list_parts, single_chunk
+from windrow.rows.lists import list_parts
+from windrow.rows.types import single_chunk
 
 t = pa.types
 COMPANIONS = ("times", "counts")

@@ -31,8 +31,9 @@ from windrow.algebra.states.codec import element_bytes
 from windrow.algebra.states.values import Counts, list_type, not_invertible
 from windrow.algebra.states.wide import group_rows
 from windrow.rows.hashing import hash_keys
+from windrow.rows.lists import list_parts
 from windrow.rows.ordering import exact
-from windrow.rows.types import canonical_values, list_parts
+from windrow.rows.types import canonical_values
 
 t = pa.types
 HLL_LG_K = 12  # relative standard error about 1.6 %; a few hundred values are counted exactly

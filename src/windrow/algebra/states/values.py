@@ -18,8 +18,9 @@ from windrow.algebra.operations import Law
 from windrow.algebra.ranges import enumerate_lists, list_offsets
 from windrow.errors import DataError, DefinitionError
 from windrow.merging import sort_words
+from windrow.rows.lists import list_parts
 from windrow.rows.ordering import exact
-from windrow.rows.types import canonical_values, list_parts
+from windrow.rows.types import canonical_values
 
 t = pa.types
 

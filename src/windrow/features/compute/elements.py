@@ -17,8 +17,9 @@ from windrow.features.compute.events import Events
 from windrow.features.compute.spanned import Asked, Spanned
 from windrow.features.compute.timeline import Timelines, search
 from windrow.merging import sort_words
+from windrow.rows.lists import list_parts
 from windrow.rows.ordering import exact
-from windrow.rows.types import canonical_values, list_parts, single_chunk
+from windrow.rows.types import canonical_values, single_chunk
 
 t = pa.types
 
