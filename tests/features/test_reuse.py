@@ -15,7 +15,7 @@ from windrow import agg
 from windrow.arrangements import build
 from windrow.arrangements import find as arrangements
 from windrow.features import limits
-from windrow.features.plan.arranging import Arranging
+from windrow.features.plan.arrangement import PlannedArrangement
 from windrow.features.run import backfill as run
 from windrow.shard.shard import Shard
 
@@ -275,7 +275,7 @@ def test_an_interrupted_arrangement_goes_on(site: Site, monkeypatch: pytest.Monk
             site.run()
     plan = site.project.plan(site.join(), strategy="merge")
     (one,) = plan.arrangements
-    assert isinstance(one, Arranging)
+    assert isinstance(one, PlannedArrangement)
     assert (one.todo.done, len(one.todo.manifest.steps)) == (2, 4)
     assert "(interrupted before)" in str(plan)
     assert site.run() == ([site.total()], 6)

@@ -33,10 +33,10 @@ from windrow.features.compute.events import Events, QueryTimes
 from windrow.features.compute.partials import combine_features, no_partials, partial_features
 from windrow.features.compute.types import feature_type
 from windrow.features.inputs.layout import Layout
-from windrow.features.strategies import tiled
-from windrow.features.strategies.boards import boards
 from windrow.features.strategies.requested import RequestedKeys
-from windrow.features.strategies.tiles import Tiling
+from windrow.features.strategies.tiles import job as tiled
+from windrow.features.strategies.tiles.tiling import Tiling
+from windrow.features.strategies.tiles.windows import boards
 
 DAY = 86_400_000
 

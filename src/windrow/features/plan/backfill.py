@@ -20,7 +20,7 @@ from windrow.errors import OptionError
 from windrow.features.definitions import Join
 from windrow.features.inputs.groups import GroupInputs, check_keys
 from windrow.features.inputs.queries import QueryInputs
-from windrow.features.plan.arranging import Arranging, Reading, many
+from windrow.features.plan.arrangement import PlannedArrangement, Reading, many
 from windrow.features.plan.passes import PassPlan, passes_of, plan_pass
 from windrow.features.plan.strategy import BROADCAST, GATHER, STRATEGIES
 from windrow.features.strategies.arranged import feature_fields
@@ -38,7 +38,7 @@ class BackfillPlan:
     end: str | None
     queries: QueryInputs
     reading: Reading
-    arrangements: tuple[Arranging, ...]
+    arrangements: tuple[PlannedArrangement, ...]
     passes: tuple[PassPlan, ...]
     result: Store
     finished: int = 0  # slices that an interrupted run of the same has finished
@@ -131,16 +131,16 @@ def plan_backfill(
     options = store.options_dict
     queries = QueryInputs.bind(join, engine, start, end, options)
     passes = passes_of(join)
-    arrangements: dict[str, Arranging] = {}
+    arrangements: dict[str, PlannedArrangement] = {}
     numbers: list[tuple[int, ...]] = []
     for one in passes:
         found = []
         for group in one.groups:
             inputs = GroupInputs.bind(group.group, engine, options)
             check_keys(group, queries.schema, inputs.layout.key_types)
-            arranging = Arranging(inputs, _todo(inputs, store))
-            arrangements.setdefault(arranging.name, arranging)
-            found.append(list(arrangements).index(arranging.name))
+            planned = PlannedArrangement(inputs, _todo(inputs, store))
+            arrangements.setdefault(planned.name, planned)
+            found.append(list(arrangements).index(planned.name))
         numbers.append(tuple(found))
     known = tuple(arrangements.values())
     rows, reason = None, "no features to compute"

@@ -11,7 +11,7 @@ from windrow.features import limits
 from windrow.features.definitions import Join, JoinedGroup
 from windrow.features.inputs.layout import EVENT_TIME
 from windrow.features.inputs.queries import QueryInputs
-from windrow.features.plan.arranging import Arranging, many
+from windrow.features.plan.arrangement import PlannedArrangement, many
 from windrow.features.plan.strategy import BROADCAST, GATHER, MERGE, TILES, choose_strategy
 from windrow.features.strategies.merge import even_slices, slice_count
 from windrow.features.strategies.relevant import TimeBounds, counted_span, time_bounds
@@ -84,7 +84,7 @@ class PassPlan:
 def plan_pass(
     keys: Pass,
     numbers: tuple[int, ...],
-    known: Sequence[Arranging],
+    known: Sequence[PlannedArrangement],
     queries: QueryInputs,
     forced: str | None,
     *,
@@ -112,7 +112,7 @@ def plan_pass(
     return PassPlan(keys, numbers, events, count, strategy, reason, sorts, cuts, large)
 
 
-def _large_keys(arrangements: Sequence[Arranging]) -> dict[int, int]:
+def _large_keys(arrangements: Sequence[PlannedArrangement]) -> dict[int, int]:
     """Prefixes of keys with more events than a slice has rows, and how many."""
     found: dict[int, int] = {}
     for one in arrangements:
@@ -123,7 +123,10 @@ def _large_keys(arrangements: Sequence[Arranging]) -> dict[int, int]:
 
 
 def _parts(
-    keys: Pass, numbers: Sequence[int], known: Sequence[Arranging], requested: TimeBounds | None
+    keys: Pass,
+    numbers: Sequence[int],
+    known: Sequence[PlannedArrangement],
+    requested: TimeBounds | None,
 ) -> tuple[list[Part], int | None]:
     """The parts that are there and can count, and the rows still to come (None: unknown)."""
     parts: list[Part] = []

@@ -6,14 +6,17 @@ from collections.abc import Sequence
 
 from windrow.errors import OptionError
 from windrow.features import limits
-from windrow.features.plan.arranging import Arranging
+from windrow.features.plan.arrangement import PlannedArrangement
 
 MERGE, BROADCAST, GATHER, TILES = "merge", "broadcast", "gather", "tiles"
 STRATEGIES = (MERGE, BROADCAST, TILES)  # that can be forced; to broadcast may be to gather
 
 
 def choose_strategy(
-    arrangements: Sequence[Arranging], events: int | None, queries: int | None, forced: str | None
+    arrangements: Sequence[PlannedArrangement],
+    events: int | None,
+    queries: int | None,
+    forced: str | None,
 ) -> tuple[str, str]:
     """How a pass is computed, and why."""
     changing = [one.name for one in arrangements if one.inputs.content.retracts]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from windrow.arrangements.build import Builder
 from windrow.arrangements.find import whole
-from windrow.features.plan.arranging import Arranging
+from windrow.features.plan.arrangement import PlannedArrangement
 from windrow.features.plan.passes import PassPlan
 from windrow.features.run.results import commit_result, frame_schema, write_frame
 from windrow.features.strategies.merge import SliceJob
@@ -18,7 +18,7 @@ from windrow.spark.stages import Stages
 from windrow.storage.store import Store
 
 
-def arrange(stages: Stages, one: Arranging, work: Store) -> Shard:
+def arrange(stages: Stages, one: PlannedArrangement, work: Store) -> Shard:
     """The arrangement, with everything taken in that is not there yet."""
     if one.inputs.shard is not None:
         return one.inputs.shard
@@ -30,7 +30,7 @@ def builder(stages: Stages) -> Builder:
 
 
 def gather(
-    stages: Stages, known: Sequence[Arranging], one: PassPlan, job: SliceJob, work: Store
+    stages: Stages, known: Sequence[PlannedArrangement], one: PassPlan, job: SliceJob, work: Store
 ) -> dict[int, Shard]:
     """The rows of requested keys, arranged for this run alone."""
     shards = {}

@@ -29,14 +29,14 @@ from windrow.features.plan.backfill import BackfillPlan
 from windrow.features.plan.passes import PassPlan
 from windrow.features.plan.strategy import BROADCAST, GATHER, MERGE, TILES
 from windrow.features.run.arrange import arrange, gather, quarantine
+from windrow.features.run.build_tiles import build_tiles
 from windrow.features.run.results import commit_result, frame_schema, read_result, write_frame
-from windrow.features.run.tiles import make_tiles
 from windrow.features.strategies.arranged import REJECTED, Arranged
 from windrow.features.strategies.broadcast import BroadcastJob, EventShape, ReduceJob
 from windrow.features.strategies.merge import SliceJob, even_slices, slice_job
 from windrow.features.strategies.queries import FewQueries, StoredQueries
 from windrow.features.strategies.slices import SliceTarget, write_file
-from windrow.features.strategies.tiled import TiledJob
+from windrow.features.strategies.tiles.job import TiledJob
 from windrow.rows.types import canonical_schema
 from windrow.shard.shard import Shard
 from windrow.sources.files import FileRows, Moments, ParquetFiles
@@ -177,7 +177,7 @@ class BackfillRun:
             elif one.strategy == TILES:
                 job = self._job(one, arranged, queries, schema, last)
                 known = plan.arrangements
-                tiles = make_tiles(self.stages, known, one, job, arranged, work)
+                tiles = build_tiles(self.stages, known, one, job, arranged, work)
                 written = self._write_job(tiles, target, work)
             else:
                 job = self._job(one, arranged, queries, schema, last)
@@ -274,10 +274,10 @@ class BackfillRun:
         shapes, paths = self._shapes(one), []
         with self.stages.stage("stream events past queries", one.events):
             for shape, number in zip(shapes, one.arrangements, strict=True):
-                arranging = self.plan.arrangements[number]
+                planned = self.plan.arrangements[number]
                 found: list[str] = []
-                for place, piece in enumerate(arranging.inputs.content.pieces):
-                    quarantine(self.stages, piece, f"{arranging.name}-{place}")
+                for place, piece in enumerate(planned.inputs.content.pieces):
+                    quarantine(self.stages, piece, f"{planned.name}-{place}")
                     written = self._stream(piece, BroadcastJob(shape, job, store))
                     self.stages.count(written)
                     found += [part.path for part in written.parts]

@@ -21,7 +21,7 @@ from windrow.features.compute.spanned import Asked, Spanned
 from windrow.features.compute.timeline import Timelines, key_ids, search
 from windrow.features.inputs.layout import EVENT_TIME, key_names, positional
 from windrow.features.strategies.arranged import Arranged
-from windrow.features.strategies.tiles import (
+from windrow.features.strategies.tiles.tiling import (
     HOP,
     HOPS,
     QUERY_BLOCK,

@@ -19,9 +19,9 @@ import pyarrow as pa
 from windrow.features import limits
 from windrow.features.inputs.layout import EVENT_TIME
 from windrow.features.inputs.queries import QUERY_TIME
-from windrow.features.strategies.boards import Tiled
 from windrow.features.strategies.merge import SliceJob
 from windrow.features.strategies.slices import SliceResult, SliceTarget, write_slice
+from windrow.features.strategies.tiles.windows import Tiled
 from windrow.rows.ordering import HIGHEST, LOWEST
 from windrow.rows.types import single_chunk
 from windrow.shard.part import Part

@@ -8,12 +8,12 @@ from dataclasses import replace
 from windrow.arrangements.rows import row_scan
 from windrow.errors import ShardNotFoundError
 from windrow.features import limits
-from windrow.features.plan.arranging import Arranging
+from windrow.features.plan.arrangement import PlannedArrangement
 from windrow.features.plan.passes import PassPlan
-from windrow.features.strategies.boards import Tiled
 from windrow.features.strategies.merge import SliceJob
-from windrow.features.strategies.tiled import TiledJob, hot_slices, plan_tiles
-from windrow.features.strategies.tiles import TILE_ORDER, TileRows, Tiling, tile_name
+from windrow.features.strategies.tiles.job import TiledJob, hot_slices, plan_tiles
+from windrow.features.strategies.tiles.tiling import TILE_ORDER, TileRows, Tiling, tile_name
+from windrow.features.strategies.tiles.windows import Tiled
 from windrow.shard.plan import even_cuts, slices_between
 from windrow.shard.shard import Shard
 from windrow.spark.stages import Stages
@@ -21,9 +21,9 @@ from windrow.storage.names import digest
 from windrow.storage.store import Store
 
 
-def make_tiles(
+def build_tiles(
     stages: Stages,
-    known: Sequence[Arranging],
+    known: Sequence[PlannedArrangement],
     one: PassPlan,
     job: SliceJob,
     shards: Mapping[int, Shard],
@@ -32,7 +32,7 @@ def make_tiles(
     """The pass by tiles; tiles that are not there yet are made."""
     tiled = []
     hot = dict(one.large)
-    with stages.stage("make tiles", sum(hot.values()) or job.rows):
+    with stages.stage("build tiles", sum(hot.values()) or job.rows):
         for arranged, number in zip(job.arranged, one.arrangements, strict=True):
             tilings = [Tiling(a, arranged) for a in arranged.group.group.aggregations]
             todo = known[number].todo

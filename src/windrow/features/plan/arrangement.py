@@ -26,7 +26,7 @@ class Reading:
 
 
 @dataclass(frozen=True)
-class Arranging:
+class PlannedArrangement:
     """An arrangement: what it holds, and what has to be done for it."""
 
     inputs: GroupInputs
