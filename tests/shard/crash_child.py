@@ -53,7 +53,8 @@ def perform(shard: Shard, request: Request) -> Any:
         case "compact":
             return shard.compact(everything=True, part_bytes=1).merges > 0
         case "advance_since":
-            return shard.advance_since(request["since"])
+            shard.advance_since(request["since"])
+            return None
         case "vacuum":
             return shard.vacuum(retention_hours=0)
         case other:
@@ -114,6 +115,7 @@ class SteppedFile:
 def install(steps: Steps) -> None:
     """Make every step that another process can see a step of `steps`."""
     open_output, copy_in, delete = Store.open_output, Store.copy_in, Store.delete
+    put = Store.put
     commit, vacuum = DeltaTable.create_write_transaction, DeltaTable.vacuum
 
     def stepped_open(store: Store, name: str) -> SteppedFile:
@@ -161,8 +163,9 @@ def install(steps: Steps) -> None:
     Store.open_output = stepped_open  # type: ignore[method-assign]
     Store.copy_in = stepped_copy  # type: ignore[method-assign]
     Store.delete = stepped_delete  # type: ignore[method-assign]
+    Store.put = steps.around("put", put)  # type: ignore[method-assign]
     DeltaTable.create_write_transaction = stepped_commit
-    DeltaTable.vacuum = steps.around("vacuum", tearing(vacuum))
+    DeltaTable.vacuum = steps.around("list", vacuum)
 
 
 def warm_up() -> None:

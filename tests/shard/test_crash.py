@@ -36,6 +36,8 @@ PART = ["before open", "after open", "half written", "all written", "after close
 COPY = ["before copy", "half copied", "after copy"]
 DELETE = ["before delete", "after delete"]
 COMMIT = ["before commit", "after commit"]
+PUT = ["before put", "after put"]
+LIST = ["before list", "after list"]
 
 Update = tuple[dict[str, Any], int, int]
 
@@ -285,18 +287,31 @@ def test_compaction_killed_at_each_step(server: Server, template: Path) -> None:
     )
     parts = steps.count("before open")
     assert parts >= 2
-    assert steps == [*PART * parts, *COMMIT]
+    assert steps == [*PUT, *PART * parts, *COMMIT, *DELETE]
 
 
 def test_compaction_that_lost_killed_at_each_step(server: Server, template: Path) -> None:
     steps = COMPACT.kill_at_each_step(server, template, rival=COMPACT.request)
     parts = steps.count("before open")
     assert parts >= 2
-    assert steps == [*PART * parts, "after rival", "before commit", *DELETE * parts]
+    assert steps == [
+        *PUT,
+        *PART * parts,
+        "after rival",
+        "before commit",
+        *DELETE * parts,
+        *DELETE,
+    ]
 
 
 def test_advance_since_killed_at_each_step(server: Server, template: Path) -> None:
-    assert ADVANCE.kill_at_each_step(server, template) == COMMIT
+    """One commit says where `since` is about to move, the next one moves it."""
+    for kill_at, uri in copies(template):
+        outcome = server.run({**ADVANCE.request, "uri": uri, "kill_at": kill_at})
+        ADVANCE.check_recovery(uri, done=outcome.steps.count("after commit") == 2)
+        if not outcome.killed:
+            break
+    assert outcome.steps == [*COMMIT, *COMMIT]
 
 
 @each_operation
@@ -333,7 +348,8 @@ def test_the_answer_to_a_commit_is_lost(
     with pytest.raises(StorageError, match="connection reset"):
         perform(shard, operation.request)
     monkeypatch.setattr(DeltaTable, "create_write_transaction", commit)
-    operation.check_recovery(os.fspath(template), done=True)
+    # The first of two commits only announces that `since` will move.
+    operation.check_recovery(os.fspath(template), done=operation is not ADVANCE)
 
 
 def checkpointing_template(folder: Path) -> None:
@@ -372,12 +388,12 @@ def test_vacuum_killed_at_each_step(server: Server, template: Path) -> None:
     for kill_at, uri in copies(template):
         outcome = server.run({"operation": "vacuum", "uri": uri, "kill_at": kill_at})
         left = set(Store.at(uri).names()).intersection(useless)
-        assert left == (set() if "after vacuum" in outcome.steps else set(useless))
+        assert len(useless) - len(left) == outcome.steps.count("after delete")
         BEFORE.check(Shard.open(uri))
         check_vacuumed(uri, BEFORE)
         if not outcome.killed:
             break
-    assert outcome.steps == ["before vacuum", "after vacuum"]
+    assert outcome.steps == [*LIST, *DELETE * len(useless)]
 
 
 def test_vacuum_killed_while_it_deletes(server: Server, template: Path) -> None:
@@ -395,12 +411,3 @@ def test_vacuum_killed_while_it_deletes(server: Server, template: Path) -> None:
         if partial >= 3:
             break
         assert attempt < 30, "never killed in the middle"
-
-
-@pytest.mark.parametrize("size", [0, 100])
-def test_vacuum_killed_within_its_commit(server: Server, template: Path, size: int) -> None:
-    vacuum_template(template, orphans=3)
-    uri = os.fspath(template)
-    assert server.run({"operation": "vacuum", "uri": uri, "tear_at": size}).killed
-    BEFORE.check(Shard.open(uri))
-    check_vacuumed(uri, BEFORE)

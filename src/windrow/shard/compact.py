@@ -6,7 +6,9 @@ tier, so a stream of n small batches costs O(log n) writes per update, and a rea
 than `fanout` runs per tier to merge.
 
 Compaction adds and removes parts in one commit that neither blocks appends nor is blocked by
-them. If another compaction took one of the parts first, its own output is dropped.
+them. If another compaction took one of the parts first, its own output is dropped. Readers that
+hold the shard at a time find all of its history from there on: `since` does not pass them (see
+`holds`).
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ import pyarrow as pa
 
 from windrow.rows.ordering import HIGHEST
 from windrow.shard.append import INDEXES_PER_TASK
+from windrow.shard.holds import writing
 from windrow.shard.log import Log
 from windrow.shard.merge import merged_tables
 from windrow.shard.part import CONSOLIDATED, PART_BYTES, Part, PartWriter
@@ -124,13 +127,14 @@ def _merge(
         run=new_id(),
         part_bytes=part_bytes,
     )
-    if spark is None:
-        written = [part for number in range(len(slices)) for part in job.write(number)]
-    else:
-        written = _on_spark(spark, job)
-    if not log.replace(parts, written):
-        log.store.delete([part.path for part in written])
-        return None
+    with writing(log, job.run):
+        if spark is None:
+            written = [part for number in range(len(slices)) for part in job.write(number)]
+        else:
+            written = _on_spark(spark, job)
+        if not log.replace(parts, written):
+            log.store.delete([part.path for part in written])
+            return None
     return Compacted(
         updates_read=rows,
         updates_written=sum(part.rows for part in written),

@@ -9,9 +9,11 @@ again that what it wants still makes sense, and tries again.
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+from urllib.parse import unquote
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction
@@ -23,6 +25,7 @@ from windrow.errors import (
     ShardExistsError,
     ShardNotFoundError,
     StorageError,
+    TimeRangeError,
     UpperMismatchError,
 )
 from windrow.shard.part import Part, parts_from_log
@@ -33,7 +36,9 @@ from windrow.storage.store import Store
 
 UPPER = "windrow.upper"
 SINCE = "windrow.since"
+GOAL = "windrow.goal"  # where `since` is about to move; see `holds`
 MARK = "windrow.mark"  # marks of appends, each an application transaction of its own
+LATEST = 2**62  # times lie below
 _ATTEMPTS = 100
 
 
@@ -46,6 +51,7 @@ class Log:
         self._table = table
         self._schema = table.schema()
         self._parts: tuple[int, list[Part]] | None = None
+        self._transactions: tuple[int, dict[str, int | None]] = (-1, {})  # of one version
 
     @staticmethod
     def create(store: Store, spec: ShardSpec, properties: Mapping[str, str]) -> Log:
@@ -136,22 +142,47 @@ class Log:
 
     @property
     def upper(self) -> int:
-        return int(self._table.transaction_version(UPPER) or 0)
+        return self._transaction(UPPER) or 0
 
     @property
     def since(self) -> int:
-        return int(self._table.transaction_version(SINCE) or 0)
+        return self._transaction(SINCE) or 0
+
+    @property
+    def goal(self) -> int:
+        """How far `since` may move before this log is read again; `since`, if it does not move."""
+        return max(self.since, self._transaction(GOAL) or 0)
+
+    @property
+    def retired(self) -> bool:
+        """Whether nobody may use the shard any more."""
+        return self.since >= LATEST
 
     def marked(self, mark: str) -> int | None:
         """The `upper` of the append that carried `mark`."""
-        found = self._table.transaction_version(f"{MARK}.{mark}")
-        return None if found is None else int(found)
+        return self._transaction(f"{MARK}.{mark}")
+
+    def _transaction(self, name: str) -> int | None:
+        """The number of an application transaction, which is read from the log once a version."""
+        if self._transactions[0] != self.version:
+            self._transactions = (self.version, {})
+        known = self._transactions[1]
+        if name not in known:
+            try:
+                found = self._table.transaction_version(name)
+            except (DeltaError, OSError) as error:
+                raise self._unreadable(error) from error
+            known[name] = None if found is None else int(found)
+        return known[name]
 
     def refresh(self) -> None:
         try:
             self._table.update_incremental()
         except (DeltaError, OSError) as error:
-            raise StorageError(f"{self.store.uri}: cannot read the log: {error}") from error
+            raise self._unreadable(error) from error
+
+    def _unreadable(self, error: Exception) -> StorageError:
+        return StorageError(f"{self.store.uri}: cannot read the log: {error}")
 
     def parts(self) -> list[Part]:
         """All parts of this version of the shard."""
@@ -175,6 +206,8 @@ class Log:
             frontiers.append(Transaction(f"{MARK}.{mark}", upper))
 
         def check() -> bool:
+            if self.retired:
+                raise TimeRangeError(f"{self.store.uri}: the shard is retired; nothing is appended")
             if self.upper == lower:
                 return True
             if self.has_append(lower, upper, token):
@@ -214,9 +247,34 @@ class Log:
                 return False
             seen, limit = len(history), limit * 8
 
-    def move_since(self, since: int) -> bool:
-        """Move `since` forward; False if it is there or beyond already."""
-        return self._commit(lambda: self.since < since, list, [Transaction(SINCE, since)], {})
+    def move_since(self, since: int, allowed: Callable[[], int]) -> int:
+        """Move `since` forward, no further than `allowed` says; where it is then.
+
+        `allowed` is asked again after each look at the log; why is said in `holds`.
+        """
+        for attempt in range(_ATTEMPTS):
+            self.refresh()
+            target = min(since, allowed())
+            if target <= self.since:
+                if self.goal > self.since:  # announced, and then held back; or by one who died
+                    self._try([], [Transaction(GOAL, self.since)], {}, attempt)
+                return self.since
+            if self.goal < target:
+                self._try([], [Transaction(GOAL, target)], {}, attempt)
+                continue
+            moved = [Transaction(SINCE, target), Transaction(GOAL, target)]
+            if self._try([], moved, {}, attempt):
+                return target
+        raise self._conflict()
+
+    def fence(self, time: int) -> None:
+        """Make whoever is about to move `since` beyond `time` look at the holds again."""
+
+        def is_moving() -> bool:
+            return self.since <= time < self.goal
+
+        if is_moving():
+            self._commit(is_moving, list, [], {})
 
     def replace(self, removed: Sequence[Part], parts: Sequence[WrittenFile]) -> bool:
         """Swap parts for others that hold the same history. False if one is gone already."""
@@ -249,24 +307,33 @@ class Log:
                 self.refresh()
                 if not check():
                     return False
-            try:
-                self._table.create_write_transaction(
-                    actions(),
-                    "append",
-                    self._schema,
-                    commit_properties=CommitProperties(
-                        custom_metadata=note, max_commit_retries=0, app_transactions=frontiers
-                    ),
-                )
-            except CommitFailedError:
-                # Another writer took this version. Back off a little, more each time.
-                time.sleep(min(0.2, 0.001 * attempt))
-                continue
-            except (DeltaError, OSError) as error:
-                raise StorageError(f"{self.store.uri}: the commit failed: {error}") from error
-            self.refresh()
-            return True
-        raise CommitConflictError(
+            if self._try(actions(), frontiers, note, attempt):
+                return True
+        raise self._conflict()
+
+    def _try(
+        self, actions: list[Any], frontiers: list[Any], note: dict[str, Any], attempt: int
+    ) -> bool:
+        """Commit the next version; False if another writer took it."""
+        try:
+            self._table.create_write_transaction(
+                actions,
+                "append",
+                self._schema,
+                commit_properties=CommitProperties(
+                    custom_metadata=note, max_commit_retries=0, app_transactions=frontiers
+                ),
+            )
+        except CommitFailedError:
+            time.sleep(min(0.2, 0.001 * attempt))  # a little, more each time
+            return False
+        except (DeltaError, OSError) as error:
+            raise StorageError(f"{self.store.uri}: the commit failed: {error}") from error
+        self.refresh()
+        return True
+
+    def _conflict(self) -> CommitConflictError:
+        return CommitConflictError(
             f"{self.store.uri}: {_ATTEMPTS} attempts to commit lost to other writers; nothing was "
             "changed. Try again, or let fewer processes write to this shard"
         )
@@ -278,22 +345,33 @@ class Log:
         except UpperMismatchError:
             return True
 
-    def vacuum(self, retention_hours: int) -> list[str]:
-        self.refresh()  # a part that this handle does not know yet would pass for an orphan
+    def unused(self, retention_hours: int) -> set[str]:
+        """Files that this version does not name, and that no version did for so long."""
         try:
-            removed: list[str] = self._table.vacuum(
+            found: list[str] = self._table.vacuum(
                 retention_hours=retention_hours,
                 enforce_retention_duration=False,
-                dry_run=False,
+                dry_run=True,
                 full=True,
             )
         except (DeltaError, OSError) as error:
-            raise StorageError(
-                f"{self.store.uri}: vacuum stopped: {error}. What it deleted nobody needed; run "
-                "it again for the rest"
-            ) from error
-        self.refresh()
-        return removed
+            raise StorageError(f"{self.store.uri}: cannot list files: {error}") from error
+        return set(found)
+
+    def added_and_removed(self, version: int) -> tuple[set[str], set[str]] | None:
+        """The parts that came and that went after `version`; None if the log is too short."""
+        added: set[str] = set()
+        removed: set[str] = set()
+        entries = Store.at(f"{self.store.uri}/_delta_log", self.store.options_dict)
+        for number in range(version + 1, self.version + 1):
+            entry = entries.get(f"{number:020d}.json")
+            if entry is None:
+                return None
+            for action in map(json.loads, entry.splitlines()):
+                for kind, paths in (("add", added), ("remove", removed)):
+                    if kind in action:
+                        paths.add(unquote(action[kind]["path"]))
+        return added, removed
 
 
 def _adds(parts: Sequence[WrittenFile], data_change: bool) -> list[Any]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,12 +13,14 @@ import pyarrow as pa
 
 from windrow.errors import OptionError, SchemaError, TimeRangeError
 from windrow.rows.types import is_nested
+from windrow.shard import holds
 from windrow.shard.adopt import adopt_files
 from windrow.shard.append import BatchWriter, TaskRows, write_dataframe, write_tasks
 from windrow.shard.cache import PartCache
 from windrow.shard.compact import FANOUT, Compacted, choose, compact
+from windrow.shard.holds import Held, Hold
 from windrow.shard.keys import KeySet
-from windrow.shard.log import Log
+from windrow.shard.log import LATEST, Log
 from windrow.shard.merge import Consolidation
 from windrow.shard.part import PART_BYTES, Part
 from windrow.shard.plan import runs_of
@@ -33,7 +37,6 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 WEEK_HOURS = 7 * 24
-LATEST = 2**62  # times lie below
 
 
 @dataclass(frozen=True)
@@ -310,7 +313,9 @@ class Shard:
         return self._read(times, columns, where, keys, limit, consolidate, cache)
 
     def _range_error(self, what: str) -> TimeRangeError:
-        if self.since >= self.upper:
+        if self._log.retired:
+            valid = "the shard is retired, and about to be removed"
+        elif self.since >= self.upper:
             valid = "nothing has been appended yet"
         else:
             valid = f"the shard can be read at times in [{self.since}, {self.upper})"
@@ -346,15 +351,66 @@ class Shard:
         )
         return Read(scan, list(self._log.parts()), level)
 
-    def advance_since(self, since: int) -> None:
-        """Allow history before `since` to be forgotten. Moving to an earlier time is refused."""
+    @contextmanager
+    def hold(
+        self, as_of: int | None = None, *, reader: str = "", lease: float | None = None
+    ) -> Iterator[Hold]:
+        """Keep the history from `as_of` on (by default the newest time) for a block of code.
+
+        Meanwhile `since` does not pass `as_of`, and `vacuum` deletes nothing that reads need which
+        begin within the block, whoever compacts and vacuums, in whatever process:
+
+        >>> import pyarrow as pa, tempfile
+        >>> uri = tempfile.mkdtemp() + "/s"
+        >>> shard = Shard.create(uri, pa.schema([("k", pa.int64())]), key=["k"])
+        >>> shard.append(pa.table({"k": [1]}), lower=0, upper=10)
+        True
+        >>> shard.append(pa.table({"k": [1], "_diff": [-1]}), lower=10, upper=20)
+        True
+        >>> with shard.hold(9, reader="a slow report") as held:
+        ...     other = Shard.open(uri)
+        ...     other.advance_since(19)
+        ...     [(one.reader, one.time) for one in other.holds()]
+        ...     _ = other.compact(everything=True), other.vacuum(retention_hours=0)
+        ...     shard.snapshot(held.time).to_table().to_pylist()
+        9
+        [('a slow report', 9)]
+        [{'k': 1, '_time': 9, '_diff': 1}]
+        >>> shard.advance_since(19)
+        19
+
+        A hold is a file beside the shard's log, so this needs the right to write there. It ends
+        with the block, or with the process: at once as seen from the same host, and otherwise
+        after `lease` seconds (a minute) without a sign of life. `reader` tells others who it is.
+        """
+        self._log.refresh()
+        time = max(self.upper - 1, self.since) if as_of is None else as_of
+        if not self.since <= time <= self.upper:
+            raise self._range_error(f"a hold at {time}")
+        with holds.hold(self._log, time, reader or f"process {os.getpid()}", lease) as held:
+            yield held
+
+    def holds(self) -> list[Held]:
+        """Who holds the shard, at which time: what `since` and `vacuum` wait for."""
+        return holds.live_holds(self._log)
+
+    def advance_since(self, since: int) -> int:
+        """Allow history before `since` to be forgotten, and return where `since` is then.
+
+        That is `since`, or less if somebody holds the shard at an earlier time: `holds` tells who,
+        and a later call moves on. Moving to an earlier time is refused.
+        """
         self._log.refresh()
         if since < self.since or since >= max(self.upper, 1):
             raise TimeRangeError(
                 f"{self.uri}: since cannot move from {self.since} to {since}: it moves forward, "
                 f"and stays below upper ({self.upper})"
             )
-        self._log.move_since(since)
+        return holds.advance_since(self._log, since)
+
+    def retire(self) -> bool:
+        """Make the shard unusable, so that it can be removed; False if somebody holds it."""
+        return holds.retire(self._log)
 
     def compact(
         self,
@@ -384,12 +440,14 @@ class Shard:
         """Delete files that no reader can need, and return their names.
 
         These are parts that compaction replaced, and files of writers that died, both longer ago
-        than `retention_hours`. A shorter retention is safe only if no read or write is running
-        that takes longer than it; with 0, if none is running at all.
+        than `retention_hours`. What a reader with a `hold` needs is kept however long it takes,
+        and so is what a compaction is writing. A reader without a hold that takes longer than the
+        retention may find a part gone, and an append that takes longer loses its parts: with 0,
+        no append may be running.
         """
         if retention_hours < 0:
             raise OptionError(f"retention_hours is {retention_hours}; it has to be 0 or more")
-        return self._log.vacuum(retention_hours)
+        return holds.vacuum(self._log, retention_hours)
 
     def stats(self) -> ShardStats:
         """Sizes, from the log alone."""

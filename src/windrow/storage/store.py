@@ -1,4 +1,8 @@
-"""Where a shard's files rest: a local folder or an object store, behind one set of calls.
+"""Where files rest: a local folder or an object store, behind one set of calls.
+
+A file that is put is there entirely or not at all, and once it is there everyone sees it, in
+listings too: so it is on file systems (a file is renamed into place) and on object stores (a put
+is atomic, and S3 and its like are strongly consistent). Leases and holds rest on that.
 
 Storage options are those of delta-rs (`AWS_ENDPOINT_URL`, `AWS_ACCESS_KEY_ID`, ...), so that the
 log and the parts are reached with one set of names; what is not given comes from the environment.
@@ -8,7 +12,9 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +23,9 @@ from urllib.parse import unquote, urlparse
 import pyarrow.fs as pafs
 
 from windrow.errors import OptionError, StorageError
+from windrow.storage.names import new_id
+
+_REQUESTS = 16  # to an object store at a time
 
 
 @dataclass(frozen=True)
@@ -69,12 +78,37 @@ class Store:
             os.makedirs(root, exist_ok=True)
         return system.open_output_stream(f"{root}/{name}")
 
+    def put(self, name: str, data: bytes) -> None:
+        """Write a small file, or replace it: entirely or not at all."""
+        if not self.is_local:
+            with self.open_output(name) as out:
+                out.write(data)
+            return
+        path = Path(self.uri, name)
+        temporary = path.with_name(f".{path.name}-{new_id()}")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            temporary.write_bytes(data)
+            os.replace(temporary, path)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+
+    def get(self, name: str) -> bytes | None:
+        """The content of a small file; None if there is none."""
+        system, root = _file_system(self)
+        try:
+            with system.open_input_file(f"{root}/{name}") as file:
+                return bytes(file.read())
+        except FileNotFoundError:
+            return None
+
     def size(self, name: str) -> int:
         system, root = _file_system(self)
         return int(system.get_file_info(f"{root}/{name}").size)
 
     def stamp(self, name: str) -> str:
-        """Changes whenever the file is written anew: its size and its time."""
+        """Changes whenever the file is rewritten: its size and its time."""
         system, root = _file_system(self)
         found = system.get_file_info(f"{root}/{name}")
         return f"{found.size} {found.mtime_ns}"
@@ -90,11 +124,11 @@ class Store:
         return bool(system.get_file_info(root).type == pafs.FileType.File)
 
     def names(self) -> list[str]:
-        """All files beneath the root but the log's, relative to it."""
+        """All files beneath the root, relative to it; not the log's, nor those half written."""
         system, root = _file_system(self)
         selector = pafs.FileSelector(root, recursive=True, allow_not_found=True)
-        paths = (i.path for i in system.get_file_info(selector) if i.type == pafs.FileType.File)
-        names = (path[len(root) + 1 :] for path in paths)
+        found = (i for i in system.get_file_info(selector) if i.type == pafs.FileType.File)
+        names = (i.path[len(root) + 1 :] for i in found if not i.base_name.startswith("."))
         return sorted(name for name in names if not name.startswith("_"))
 
     def folders(self) -> list[str]:
@@ -126,10 +160,20 @@ class Store:
         if system.get_file_info(root).type == pafs.FileType.Directory:
             system.delete_dir(root)
 
-    def delete(self, names: list[str]) -> None:
+    def delete(self, names: Sequence[str]) -> None:
+        """Delete files; those that are gone already are passed over."""
         system, root = _file_system(self)
-        for name in names:
-            system.delete_file(f"{root}/{name}")
+
+        def delete_one(name: str) -> None:
+            with suppress(FileNotFoundError):
+                system.delete_file(f"{root}/{name}")
+
+        if self.is_local or len(names) < 2:
+            for name in names:
+                delete_one(name)
+        else:
+            with ThreadPoolExecutor(_REQUESTS) as pool:
+                list(pool.map(delete_one, names))
 
 
 @functools.lru_cache(maxsize=64)

@@ -1,0 +1,230 @@
+"""Leases: records that count for as long as the process that wrote them is at work.
+
+    FOLDER/ID.json     the process, when it last gave a sign of life, for how long that counts;
+                       and what the lease is about
+
+A thread renews the leases of a process while it lives. A lease ends when it is released, and also
+
+- at once if its process has ended, seen from the same host. As long as the process is there, its
+  leases count, even if it is stopped or too busy to renew them;
+- seen from elsewhere, when it has not been renewed for its length (a minute, unless said
+  otherwise). The clocks of hosts that share a store have to agree to within a fraction of that.
+
+A process that was silent for longer (its machine was asleep) goes on renewing, but what it held
+may be gone in between, seen from another host. Whoever relies on a lease has to notice that by
+other means.
+
+**Write, then look.** Of two processes that each write a lease and then read those of the others,
+at least one sees the other: whoever looks last. Claims below, and holds of a shard, are made of
+this, so they work on every store, with no lock and no conditional write.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from windrow.errors import StorageError
+from windrow.storage.names import new_id
+from windrow.storage.processes import Process
+from windrow.storage.records import read_record, write_record
+from windrow.storage.store import Store
+
+SECONDS = 60.0  # for which a sign of life counts
+BEATS = 6  # signs of life in that time
+
+
+@dataclass(frozen=True)
+class Found:
+    """A lease as it is found in a store. `about` is for those who use it."""
+
+    id: str
+    process: Process
+    at: float  # the last sign of life, in seconds since the epoch
+    seconds: float
+    ended: bool
+    about: Mapping[str, Any]
+
+    def is_live(self) -> bool:
+        if self.ended:
+            return False
+        running = self.process.is_running()
+        return time.time() - self.at <= self.seconds if running is None else running
+
+
+def found_leases(folder: Store) -> Iterator[Found]:
+    """All leases in a folder, live or not."""
+    for name in folder.names():
+        record = read_record(folder, name)
+        try:
+            if record is not None:
+                yield Found(**{**record, "process": Process(**record["process"])})
+        except (KeyError, TypeError):
+            continue  # something else
+
+
+def live_leases(folder: Store) -> list[Found]:
+    return [found for found in found_leases(folder) if found.is_live()]
+
+
+def drop_leases(folder: Store, leases: Iterable[Found]) -> None:
+    """Remove what is left of leases that have ended."""
+    folder.delete([f"{lease.id}.json" for lease in leases])
+
+
+@dataclass(eq=False)
+class Lease:
+    """A lease of this process, renewed until it is released."""
+
+    folder: Store
+    id: str
+    about: Mapping[str, Any]
+    seconds: float
+    process: Process
+    _ended: bool = False
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+
+    @staticmethod
+    def take(
+        folder: Store,
+        about: Mapping[str, Any],
+        *,
+        id: str | None = None,
+        seconds: float | None = None,
+    ) -> Lease:
+        """Write a lease; when this returns, everyone can see it."""
+        length = SECONDS if seconds is None else seconds
+        lease = Lease(folder, id or new_id(), about, length, Process.current())
+        lease._write()
+        _heart.add(lease)
+        return lease
+
+    @property
+    def name(self) -> str:
+        return f"{self.id}.json"
+
+    def change(self, about: Mapping[str, Any]) -> None:
+        """Say something else; when this returns, everyone can see it."""
+        with self._lock:
+            self.about = about
+            self._write()
+
+    def renew(self) -> None:
+        with self._lock:
+            if not self._ended:
+                self._write()
+
+    def release(self) -> None:
+        """End the lease, and leave no trace of it."""
+        if self._end():
+            with suppress(OSError):  # it is gone already, or it will be taken for dead
+                self.folder.delete([self.name])
+
+    def end(self) -> None:
+        """End the lease; that it was there, and until when, can still be read."""
+        if self._end():
+            self._write()
+
+    def _end(self) -> bool:
+        """Stop renewing; True if there is still something to say about it."""
+        _heart.remove(self)
+        with self._lock:
+            first = not self._ended and self.process.pid == os.getpid()  # else: a fork's copy
+            self._ended = True
+        return first
+
+    def _write(self) -> None:
+        found = Found(self.id, self.process, time.time(), self.seconds, self._ended, self.about)
+        try:
+            write_record(self.folder, self.name, asdict(found))
+        except OSError as error:
+            raise StorageError(f"{self.folder.uri}: cannot write {self.name}: {error}") from error
+
+
+class _Heart:
+    """The thread that renews the leases of this process."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._leases: set[Lease] = set()
+        self._thread: threading.Thread | None = None
+
+    def add(self, lease: Lease) -> None:
+        with self._changed:
+            self._leases.add(lease)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="leases", daemon=True)
+                self._thread.start()
+            self._changed.notify()
+
+    def remove(self, lease: Lease) -> None:
+        with self._changed:
+            self._leases.discard(lease)
+
+    def _run(self) -> None:
+        last = time.monotonic()
+        while True:
+            with self._changed:
+                while (left := last + self._pause() - time.monotonic()) > 0:
+                    self._changed.wait(min(left, SECONDS))
+                leases = list(self._leases)
+            last = time.monotonic()
+            for lease in leases:
+                with suppress(StorageError):  # the store did not answer: again at the next beat
+                    lease.renew()
+
+    def _pause(self) -> float:
+        return min((lease.seconds for lease in self._leases), default=SECONDS) / BEATS
+
+
+_heart = _Heart()
+
+
+def _forget() -> None:
+    """In the child of a fork: its parent renews what it holds."""
+    global _heart
+    _heart = _Heart()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)
+
+
+# Claims: of several processes, one at a time.
+
+_LOOKS = 200  # at claims that are not decided yet, before giving way
+_PAUSE = 0.005  # seconds between them
+
+
+def claim(folder: Store, what: str, *, seconds: float | None = None) -> Lease | None:
+    """A lease on `what` that no two have at a time; None if another has it.
+
+    A claim is first made, then, if no other is seen, decided. Of two that are made at the same
+    time, at least one sees the other; one with a lower id waits for the other to be decided or
+    withdrawn, one with a higher id gives way.
+    """
+    lease = Lease.take(folder, {"claim": what, "decided": False}, seconds=seconds)
+    try:
+        for _ in range(_LOOKS):
+            others = [c for c in claims(folder, what) if c.id != lease.id and c.is_live()]
+            if not others:
+                lease.change({"claim": what, "decided": True})
+                return lease
+            if any(other.about["decided"] or other.id < lease.id for other in others):
+                break
+            time.sleep(_PAUSE)
+    except BaseException:
+        lease.release()
+        raise
+    lease.release()
+    return None
+
+
+def claims(folder: Store, what: str) -> list[Found]:
+    """All claims on `what`, live or not."""
+    return [found for found in found_leases(folder) if found.about.get("claim") == what]
