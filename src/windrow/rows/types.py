@@ -8,6 +8,7 @@ comparing are then plain work on buffers.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
@@ -135,17 +136,18 @@ def conform(table: pa.Table, schema: pa.Schema, where: str) -> pa.Table:
 
 def check_schema(found: pa.Schema, expected: pa.Schema, where: str) -> None:
     """Raise SchemaError with every difference between `found` and `expected`, by name and type."""
+    types = {field.name: field.type for field in expected}
+    counts = Counter(found.names)
     problems = [
-        f"column {f.name!r} ({f.type}) is missing" for f in expected if f.name not in found.names
+        f"column {name!r} ({type_}) is missing" for name, type_ in types.items() if not counts[name]
     ]
     for field in found:
-        if found.names.count(field.name) > 1:
+        if counts[field.name] > 1:
             raise SchemaError(f"{where}: column {field.name!r} occurs twice")
-        if field.name not in expected.names:
+        want = types.get(field.name)
+        if want is None:
             problems.append(f"column {field.name!r} ({field.type}) is not in the schema")
-            continue
-        want = expected.field(field.name).type
-        if canonical_type(field.type, f"{where}: column {field.name!r}") != want:
+        elif canonical_type(field.type, f"{where}: column {field.name!r}") != want:
             problems.append(f"column {field.name!r} is {field.type}, the schema says {want}")
     if problems:
         raise SchemaError(f"{where}: {'; '.join(problems)}. The schema is {describe(expected)}")

@@ -37,9 +37,8 @@ from windrow.updates import DIFF, TIME, int64_values
 UNSORTED, SORTED, CONSOLIDATED = "u", "s", "c"
 ROW_GROUP_ROWS = 32_768
 PART_BYTES = 64 << 20
-STATISTICS_COLUMNS = 32  # as Delta does by default
 _LONGEST_STATISTIC = 64
-_SAMPLE_ROWS = 4_096
+_SAMPLE_ROWS = (256, 4_096)  # with fewer, a dictionary saves nothing
 
 
 @dataclass(frozen=True)
@@ -108,14 +107,13 @@ def parquet_options(spec: ShardSpec, sample: pa.Table) -> dict[str, Any]:
     reading twice as slow. Hashes look random, and are left as they are.
     """
     leaves = pq_leaves(spec.stored_schema)
-    sample = sample.slice(0, _SAMPLE_ROWS)
-    few = max(sample.num_rows // 8, 1)
+    sample = sample.slice(0, _SAMPLE_ROWS[1])
+    few = sample.num_rows // 8
+    scalars = [] if sample.num_rows < _SAMPLE_ROWS[0] else scalar_columns(spec.stored_schema)
     repetitive = [
-        field.name
-        for field in spec.stored_schema
-        if field.name in leaves
-        and field.name not in (PREFIX, HASH)
-        and pc.count_distinct(sample.column(field.name)).as_py() <= few
+        name
+        for name in scalars
+        if name not in (PREFIX, HASH) and pc.count_distinct(sample.column(name)).as_py() <= few
     ]
     return {
         "compression": {leaf: "none" if leaf in (PREFIX, HASH) else "lz4" for leaf in leaves},
@@ -277,8 +275,7 @@ def scalar_columns(schema: pa.Schema) -> list[str]:
 
 def delta_statistics(metadata: Any, spec: ShardSpec) -> str:
     """Delta's statistics JSON of a written file, from its Parquet footer."""
-    own = [TIME, DIFF, PREFIX]
-    names = own + scalar_columns(spec.schema)[:STATISTICS_COLUMNS]
+    names = spec.statistics_columns
     groups = group_bounds(metadata, spec.stored_schema, names)
     low: dict[str, Any] = {}
     high: dict[str, Any] = {}

@@ -12,12 +12,20 @@ import pyarrow as pa
 from windrow.errors import OptionError, SchemaError, unknown_column
 from windrow.rows.hashing import hash_keys, hash_rows
 from windrow.rows.ordering import check_orderable, coarse, is_lossless
-from windrow.rows.types import canonical_schema, has_type, only_update_columns, single_chunk
+from windrow.rows.types import (
+    canonical_schema,
+    has_type,
+    is_nested,
+    only_update_columns,
+    single_chunk,
+)
+from windrow.spark.schemas import quoted
 from windrow.updates import UPDATE_FIELDS
 
 PREFIX = "_prefix"
 HASH = "_hash"
 FORMAT_VERSION = 1
+STATISTICS_COLUMNS = 32  # of a row's own, as Delta does by default
 
 
 @dataclass(frozen=True)
@@ -98,6 +106,12 @@ class ShardSpec:
         return pa.schema([*self.schema, *UPDATE_FIELDS, *extra])
 
     @property
+    def statistics_columns(self) -> list[str]:
+        """The columns whose bounds and null counts the log holds for each part."""
+        scalars = [f.name for f in self.schema if not is_nested(f.type)]
+        return [*(f.name for f in UPDATE_FIELDS), PREFIX, *scalars[:STATISTICS_COLUMNS]]
+
+    @property
     def prefix_columns(self) -> tuple[str, ...]:
         """The columns that `_prefix` is computed from."""
         return self.key if self.order.kind == "hash" else self.order.columns[:1]
@@ -128,19 +142,24 @@ class ShardSpec:
 
     def check_columns(self, columns: Iterable[str], where: str) -> tuple[str, ...]:
         names = tuple(columns)
+        known = set(self.schema.names)
         for name in names:
-            if name not in self.schema.names:
+            if name not in known:
                 raise unknown_column(name, self.schema.names, where)
         return names
 
     def to_properties(self) -> dict[str, str]:
         """Table properties that, with the Delta schema, make the spec again."""
+        # delta-rs stops looking for named columns at the first struct that is not named.
+        structs = [f.name for f in self.schema if pa.types.is_struct(f.type)]
+        known = [*self.statistics_columns, *structs]
         return {
             "windrow.format": str(FORMAT_VERSION),
             "windrow.key": json.dumps(self.key),
             "windrow.order": json.dumps([self.order.kind, *self.order.columns]),
-            # `_time` and `_prefix` come last, and their statistics must be found in wide tables.
-            "delta.dataSkippingNumIndexedCols": "-1",
+            # By default Delta looks at the first columns, and `_time` and `_prefix` come last. All
+            # columns would do too, but then each commit reads statistics of thousands of them.
+            "delta.dataSkippingStatsColumns": ",".join(map(quoted, known)),
         }
 
     @staticmethod
