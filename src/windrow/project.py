@@ -40,7 +40,7 @@ class Project:
 
     @property
     def spark(self) -> SparkSession:
-        return self._engine.spark
+        return self._engine.given
 
     def plan(
         self,
@@ -51,6 +51,7 @@ class Project:
         strategy: str | None = None,
     ) -> BackfillPlan:
         """What `backfill` with the same arguments would do. Reads schemas and logs, no rows."""
+        self._engine.renew()
         return plan_backfill(self._engine, self._store, join, start, end, strategy)
 
     def explain(

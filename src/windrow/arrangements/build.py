@@ -20,6 +20,7 @@ from windrow.errors import ShardNotFoundError, UpperMismatchError
 from windrow.shard.append import TaskRows
 from windrow.shard.shard import Shard
 from windrow.sources.pieces import Piece
+from windrow.spark.settings import union
 from windrow.spark.stages import Stages
 from windrow.storage.store import Store
 from windrow.time import now_millis
@@ -127,7 +128,7 @@ class Builder:
                 _numbered(piece.frame(take.back), step.first)
                 for piece, take in zip(pieces, step.takes, strict=True)
             ]
-            frame = functools.reduce(lambda a, b: a.unionByName(b), frames)
+            frame = union(frames, spark)
             frame = frame if narrow is None else narrow.frame(frame)
             exchanged = any(piece.exchanged for piece in pieces)
             tasks = 2 * self.stages.engine.tasks if exchanged else None

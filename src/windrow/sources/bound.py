@@ -22,13 +22,20 @@ from windrow.sources.columns import Form, Taken
 from windrow.sources.files import FileRows, Moments, ParquetFiles
 from windrow.sources.layout import are_parquet, list_parquet, spark_schema
 from windrow.sources.partitions import PartitionRange
-from windrow.sources.tables import files_of, load_table, require_columns, select_columns
+from windrow.sources.tables import (
+    files_of,
+    home_of,
+    load_table,
+    require_columns,
+    select_columns,
+)
 from windrow.spark.schemas import quoted, spark_to_arrow_schema
 from windrow.spark.session import Engine
+from windrow.spark.settings import check_settings, moved
 from windrow.storage.store import Store
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
     Load = Callable[[Sequence[str] | None], DataFrame]
 
@@ -52,10 +59,20 @@ class BoundTable:
     options: tuple[tuple[str, str], ...]
     load: Load
     chosen: tuple[str, ...] | None = None  # files to load, if not all of them
+    home: SparkSession | None = None  # of a DataFrame or a temporary view
 
     @functools.cached_property
     def frame(self) -> DataFrame:
         return self.load(self.chosen)
+
+    def executed(self, frame: DataFrame) -> DataFrame:
+        """`frame`, made of this table's, in the session that it is to be executed in."""
+        return frame if self.home is None else moved(frame, self.home)
+
+    def check_sql(self) -> None:
+        """Refuse SQL over this table if its session would give it another meaning."""
+        if self.home is not None:
+            check_settings(self.home, self.what)
 
     def changed(
         self, change: Callable[[DataFrame], DataFrame], more: Sequence[pa.Field] = ()
@@ -173,7 +190,7 @@ def _by_footers(
     def load(files: Sequence[str] | None) -> DataFrame:
         chosen = uris if files is None else files
         # Without files Spark would not know the columns.
-        frame = load_table(engine.spark, table, what, options, chosen or None)
+        frame = load_table(engine, table, what, options, chosen or None)
         frame = frame if chosen else frame.limit(0)
         return select_columns(frame, select, None, what)
 
@@ -219,19 +236,20 @@ def _by_spark(
     options: Mapping[str, str] | None,
 ) -> BoundTable:
     """A table whose columns only Spark knows."""
-    whole = load_table(engine.spark, table, what, options)
+    home = home_of(engine, table)
+    if home is not None and (select or where is not None):
+        check_settings(home, what)
+    whole = load_table(engine, table, what, options)
     uris = files_of(engine.spark, table, whole)
     if partitions is not None:
-        whole, uris = _in_range(whole, uris, partitions, what)
+        whole, uris = _in_range(whole, uris, partitions, what, home)
     sources = _plain_columns(whole.columns, select)
     frame = select_columns(whole, select, where, what)
 
     def load(files: Sequence[str] | None) -> DataFrame:
         if files is None:
             return frame
-        return select_columns(
-            load_table(engine.spark, table, what, options, files), select, where, what
-        )
+        return select_columns(load_table(engine, table, what, options, files), select, where, what)
 
     obstacle, parquet = _direct(uris, where, options)
     return BoundTable(
@@ -244,6 +262,7 @@ def _by_spark(
         obstacle=obstacle,
         options=tuple(sorted((options or {}).items())),
         load=load,
+        home=home,
     )
 
 
@@ -269,7 +288,11 @@ def _direct(
 
 
 def _in_range(
-    frame: DataFrame, uris: tuple[str, ...] | None, partitions: PartitionRange, what: str
+    frame: DataFrame,
+    uris: tuple[str, ...] | None,
+    partitions: PartitionRange,
+    what: str,
+    home: SparkSession | None,
 ) -> tuple[DataFrame, tuple[str, ...] | None]:
     """Only the partitions of the range; they all have to be there."""
     from pyspark.sql import functions as F  # noqa: N812
@@ -283,7 +306,9 @@ def _in_range(
         uris = _days_in_range(by_file, partitions, what)
     else:
         # Names of partitions, not rows: a day each.
-        days = sorted(str(r[0]) for r in frame.select(column).distinct().collect() if r[0])
+        names = frame.select(column).distinct()
+        names = names if home is None else moved(names, home)
+        days = sorted(str(r[0]) for r in names.collect() if r[0])
         uris = None  # rows are chosen within files
         partitions.check(days, what)
     condition = F.lit(True)

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from windrow.errors import StorageError
 from windrow.sources.files import partition_values
+from windrow.spark.schemas import empty_frame
 from windrow.storage.store import Store
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ class DeltaContent:
         columns = StructType([*(f for f in declared if f not in named), *named])
         chosen = self.files if files is None else files
         if not chosen:
-            return spark.createDataFrame([], columns)
+            return empty_frame(spark, columns)
         reader = spark.read.schema(columns).option("basePath", self.root.uri)
         return reader.parquet(*chosen)
 

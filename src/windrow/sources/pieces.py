@@ -115,9 +115,9 @@ class Piece:
         )
         for name in self.required:
             frame = frame.where(F.col(name).isNotNull())
-        if not self.replaced:
-            return frame
-        return _replaced(frame, self.replaced, self.sign is not None, back)
+        if self.replaced:
+            frame = _replaced(frame, self.replaced, self.sign is not None, back)
+        return self.table.executed(frame)
 
     def never_rejects(self) -> bool:
         """Whether it is known, without reading, that every row has its times."""
@@ -133,7 +133,8 @@ class Piece:
         reason = F.coalesce(
             *(F.when(F.col(quoted(n)).isNull(), F.lit(f"{n} is null")) for n in names)
         )
-        return frame.withColumn("reason", reason).where(F.col("reason").isNotNull())
+        frame = frame.withColumn("reason", reason).where(F.col("reason").isNotNull())
+        return self.table.executed(frame)
 
 
 def _replaced(
@@ -295,8 +296,9 @@ def _snapshot_days(
     if folders is not None:
         return sorted(set(folders.values()))
     day = F.col(quoted(source.partition)).cast("string")
+    days = whole.executed(whole.frame.select(day).distinct())
     with known_errors():
-        return sorted(str(r[0]) for r in whole.frame.select(day).distinct().collect())  # few
+        return sorted(str(r[0]) for r in days.collect())  # few
 
 
 def _shard(engine: Engine, source: EntitySource, options: Mapping[str, str] | None) -> Piece:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 from windrow.errors import DefinitionError, SchemaError, StorageError, unknown_column
 from windrow.sources.delta import delta_content, is_delta
 from windrow.spark.schemas import is_dataframe
+from windrow.spark.session import Engine
+from windrow.spark.settings import moved
 from windrow.storage.store import Store
 
 if TYPE_CHECKING:
@@ -20,7 +22,7 @@ _FORMATS = {".parquet": "parquet", ".csv": "csv", ".json": "json", ".jsonl": "js
 
 
 def load_table(
-    spark: SparkSession,
+    engine: Engine,
     table: Any,
     what: str,
     options: Mapping[str, str] | None = None,
@@ -31,7 +33,7 @@ def load_table(
     Of a table that is files, `files` may name those to read.
     """
     if is_dataframe(table):
-        return table  # type: ignore[no-any-return]
+        return moved(table, engine.spark)
     if not isinstance(table, str | os.PathLike):
         raise DefinitionError(
             f"{what}: table is a {type(table).__name__}; give a table name, a path or a DataFrame"
@@ -39,8 +41,11 @@ def load_table(
     text = os.fspath(table)
     try:
         if is_path(text):
-            return _load_path(spark, text, what, options, files)
-        frame = spark.table(text)
+            return _load_path(engine.spark, text, what, options, files)
+        home = home_of(engine, table)
+        if home is not None:
+            return moved(home.table(text), engine.spark)
+        frame = engine.spark.table(text)
         return frame if files is None else _of_files(frame, files)
     except StorageError:
         raise
@@ -49,6 +54,19 @@ def load_table(
         if "TIMESTAMP(NANOS" in reason:  # what pandas writes by default
             reason += ". Write the file with microseconds: to_parquet(..., coerce_timestamps='us')"
         raise StorageError(f"{what}: cannot read table {text!r}: {reason}") from error
+
+
+def home_of(engine: Engine, table: Any) -> SparkSession | None:
+    """The session of a DataFrame or a temporary view, where it is executed; None for the rest."""
+    if is_dataframe(table):
+        return table.sparkSession  # type: ignore[no-any-return]
+    if not isinstance(table, str) or is_path(table):
+        return None
+    try:
+        found = engine.given.catalog.getTable(table)
+    except Exception:  # a name that only Spark SQL resolves
+        return None
+    return engine.given if found.isTemporary else None
 
 
 def files_of(spark: SparkSession, table: Any, frame: DataFrame) -> tuple[str, ...] | None:

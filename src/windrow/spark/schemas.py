@@ -9,6 +9,7 @@ import pyarrow as pa
 from windrow.errors import SchemaError
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
 
@@ -39,6 +40,14 @@ def _refuse_variant(type_: Any, where: str = "column") -> None:
     for name in ("elementType", "keyType", "valueType"):
         if hasattr(type_, name):
             _refuse_variant(getattr(type_, name), where)
+
+
+def empty_frame(spark: SparkSession, schema: StructType) -> DataFrame:
+    """A DataFrame without rows. (createDataFrame would make `spark` the active session.)"""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    columns = [F.lit(None).cast(field.dataType).alias(field.name) for field in schema]
+    return spark.range(0, 0, 1, 1).select(*columns)
 
 
 def quoted(name: str) -> str:

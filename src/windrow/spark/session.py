@@ -9,6 +9,8 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from windrow.spark.settings import fixed_session, release
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -39,25 +41,47 @@ def local_session(name: str = "windrow", *, cores: str = "*", **conf: str) -> Sp
     return builder.getOrCreate()
 
 
+def default_session() -> SparkSession:
+    """The session that is running, as it is; or else a local one."""
+    from pyspark.sql import SparkSession
+
+    return SparkSession.getActiveSession() or local_session()
+
+
 class Engine:
     """A Spark session that is started when it is first needed.
 
-    Planning over plain files needs none; `tasks`, how many run at once, is known before it runs.
+    `given` is the session of the user; `spark`, in which Windrow works, a clone of it with fixed
+    settings. Planning over plain files needs neither; `tasks`, how many run at once, is known
+    before it runs.
     """
 
     def __init__(
         self,
         session: SparkSession | None = None,
-        start: Callable[[], SparkSession] = local_session,
+        start: Callable[[], SparkSession] = default_session,
         master: str = "local[*]",
     ) -> None:
         self._session, self._start, self._master = session, start, master
+        self._fixed: SparkSession | None = None
 
     @property
-    def spark(self) -> SparkSession:
+    def given(self) -> SparkSession:
         if self._session is None:
             self._session = self._start()
         return self._session
+
+    @property
+    def spark(self) -> SparkSession:
+        if self._fixed is None:
+            self._fixed = fixed_session(self.given)
+        return self._fixed
+
+    def renew(self) -> None:
+        """Clone the session once more: views and functions may have been added to it."""
+        if self._fixed is not None:
+            release(self._fixed)
+        self._fixed = None
 
     @property
     def started(self) -> bool:
@@ -70,7 +94,7 @@ class Engine:
             found = re.fullmatch(r"local(?:\[(\d+|\*)(?:,.*)?\])?", self._master)
             if found is not None:
                 return len(os.sched_getaffinity(0)) if found[1] == "*" else int(found[1] or 1)
-        return parallelism(self.spark)
+        return parallelism(self.given)
 
 
 def parallelism(spark: SparkSession) -> int:

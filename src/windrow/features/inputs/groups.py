@@ -88,6 +88,7 @@ def _check_condition(group: GroupBy, piece: Piece, text: str) -> None:
     from pyspark.sql import functions as F  # noqa: N812
 
     what = f"GroupBy {group.name!r}: where: "
+    piece.table.check_sql()
     try:
         found = piece.table.frame.select(F.expr(text).alias("w")).schema["w"].dataType
     except Exception as error:  # Spark's analysis errors have no common small message

@@ -111,7 +111,7 @@ class QueryInputs:
             frame = frame.where(moment.isNull() | (moment >= self.span.start))
         if self.span.end is not None:
             frame = frame.where(moment.isNull() | (moment < self.span.end))
-        return frame
+        return self.table.executed(frame)
 
 
 def sorted_schema(schema: pa.Schema, left_keys: Sequence[str]) -> pa.Schema:

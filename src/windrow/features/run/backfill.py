@@ -42,7 +42,7 @@ from windrow.shard.shard import Shard
 from windrow.sources.files import FileRows, Moments, ParquetFiles
 from windrow.sources.pieces import Piece
 from windrow.sources.tables import select_columns
-from windrow.spark.schemas import arrow_to_spark_schema, quoted
+from windrow.spark.schemas import arrow_to_spark_schema, empty_frame, quoted
 from windrow.spark.session import parallelism
 from windrow.spark.stages import Stages
 from windrow.spark.tasks import (
@@ -125,8 +125,8 @@ class BackfillRun:
             slices_resumed=found.get("slices_resumed", 0),
             stages=self.stages.seconds,
         )
-        frame = read_result(self.stages.spark, self.plan.result, written.parts, schema)
-        return frame, summary
+        given = self.stages.engine.given
+        return read_result(given, self.plan.result, written.parts, schema), summary
 
     def _check_result(self) -> None:
         """Refuse a result that could not be stored or derived, before anything is computed."""
@@ -134,7 +134,7 @@ class BackfillRun:
         try:
             canonical_schema(schema)  # refuses a name that occurs twice
             if self.plan.join.derive:
-                empty = self.stages.spark.createDataFrame([], arrow_to_spark_schema(schema))
+                empty = empty_frame(self.stages.spark, arrow_to_spark_schema(schema))
                 derived = self._derived(empty)
                 schema = frame_schema(derived)
         except SchemaError as error:
