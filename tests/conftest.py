@@ -1,8 +1,9 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,8 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 
 sys.path.insert(0, str(Path(__file__).parent))
+
+ROOT = Path(__file__).parent.parent
 
 settings.register_profile(
     "windrow",
@@ -22,7 +25,17 @@ settings.register_profile(
     settings.get_profile("windrow"),
     phases=[Phase.explicit, Phase.reuse, Phase.generate],
 )
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "windrow"))
+# Every test, on fewer examples: `make quick`.
+settings.register_profile("quick", settings.get_profile("windrow"), max_examples=5)
+PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "windrow")
+settings.load_profile(PROFILE)
+
+# What a test asks for says what it is. A test that starts Spark in any other way is an error in
+# `make quick`, where there is no Java.
+MARKS = {
+    "spark": {"spark", "shared_cluster", "drivers", "interrupted", "example"},
+    "slow": {"shared_cluster", "drivers", "interrupted", "example", "many", "processes"},
+}
 
 
 @pytest.fixture(scope="session")
@@ -35,6 +48,26 @@ def spark() -> Iterator[Any]:
     session.stop()
 
 
+Example = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def example() -> Example:
+    """Runs an example in a process of its own, with a Spark session of its own."""
+
+    def run(name: str, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, str(ROOT / "examples" / name), *map(str, arguments)]
+        return subprocess.run(command, capture_output=True, text=True, timeout=300)
+
+    return run
+
+
+@pytest.fixture
+def many() -> Callable[[int], int]:
+    """How often to repeat what a test does many times: fewer times in `make quick`."""
+    return lambda times: max(times // 20, 50) if PROFILE == "quick" else times
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _cache_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Keep the part cache of the tests out of the user's."""
@@ -43,11 +76,25 @@ def _cache_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Fast tests first: those without Spark, then those with it, then the slow ones."""
+    """Mark tests by their fixtures, and put fast ones first: without Spark, with it, slow."""
+    for item in items:
+        for mark, fixtures in MARKS.items():
+            if not fixtures.isdisjoint(getattr(item, "fixturenames", ())):
+                item.add_marker(mark)
+        if PROFILE == "quick":
+            _bound_examples(getattr(item, "function", None))
 
-    def rank(item: pytest.Item) -> int:
-        fixtures = getattr(item, "fixturenames", ())
-        return 2 * (item.get_closest_marker("slow") is not None) + ("spark" in fixtures)
+    def rank(item: pytest.Item) -> tuple[bool, bool]:
+        return item.get_closest_marker("slow") is not None, "spark" in item.keywords
 
     items.sort(key=rank)
+
+
+def _bound_examples(test: Any) -> None:
+    """At most as many examples as the profile has, also where a test says how many it wants."""
+    given = "_hypothesis_internal_use_settings"
+    wanted: settings | None = getattr(test, given, None)
+    if wanted is not None and wanted.max_examples > settings().max_examples:
+        setattr(test, given, settings(wanted, max_examples=settings().max_examples))

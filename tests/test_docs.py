@@ -5,9 +5,8 @@ from __future__ import annotations
 import importlib
 import re
 import shlex
-import subprocess
-import sys
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -127,29 +126,21 @@ def test_links_in_the_docs_lead_somewhere() -> None:
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
 
 
-@pytest.mark.slow
-def test_shop(tmp_path: Path) -> None:
-    """What `make demo` runs, in a process of its own."""
-    command = [sys.executable, str(ROOT / "examples" / "shop.py"), str(tmp_path / "shop")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+def test_shop(tmp_path: Path, example: Callable[..., Any]) -> None:
+    """What `make demo` runs."""
+    done = example("shop.py", tmp_path / "shop")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "equal: all 6,500 features of all 500 checkouts" in done.stdout
-    # Someone has worked on it: it is not made anew.
+    # Someone has worked on it: it is not replaced.
     with (tmp_path / "shop" / "features.py").open("a") as file:
         file.write("# mine\n")
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    done = example("shop.py", tmp_path / "shop")
     assert done.returncode == 1
     assert "has been changed" in done.stdout
     assert (tmp_path / "shop" / "features.py").read_text().endswith("# mine\n")
 
 
-@pytest.mark.slow
-def test_shard_tour() -> None:
-    done = subprocess.run(
-        [sys.executable, str(ROOT / "examples" / "shard_tour.py")],
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+def test_shard_tour(example: Callable[..., Any]) -> None:
+    done = example("shard_tour.py")
     assert done.returncode == 0, done.stderr
     assert "read with consolidation full        ->   666,666 updates" in done.stdout

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import importlib.util
 import re
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pandas as pd
-import pytest
 from deltalake import DeltaTable
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
@@ -53,12 +52,8 @@ def test_clocks_of_flights_become_moments() -> None:
     assert flights["settled"].isna().sum() == (left & ~landed).sum() == 1_175
 
 
-@pytest.mark.slow
-def test_flights(tmp_path: Path) -> None:
-    command = [sys.executable, str(EXAMPLES / "flights.py"), str(tmp_path)]
-    done = subprocess.run(
-        [*command, "--months", "1", "--check", "500"], capture_output=True, text=True, timeout=300
-    )
+def test_flights(tmp_path: Path, example: Callable[..., Any]) -> None:
+    done = example("flights.py", tmp_path, "--months", "1", "--check", "500")
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"{JANUARY:,} flights and 26,115 hours of weather are in {tmp_path}" in done.stdout
     assert "backfill delays: all queries" in done.stdout

@@ -259,7 +259,6 @@ def test_collisions_mix_nothing_in_local_reads(tmp_path: Path, order: Order) -> 
         assert count_updates(found, with_time=True) == expected
 
 
-@pytest.mark.spark
 @pytest.mark.parametrize("order", [by_hash(), by_columns("v1")], ids=str)
 def test_collisions_mix_nothing_in_spark(spark: Any, tmp_path: Path, order: Order) -> None:
     shard, oracle = colliding_shard(tmp_path, order)
@@ -277,7 +276,6 @@ def test_collisions_mix_nothing_in_spark(spark: Any, tmp_path: Path, order: Orde
     assert found.num_rows == len(expected)
 
 
-@pytest.mark.spark
 def test_collisions_mix_nothing_through_an_exchange(spark: Any, tmp_path: Path) -> None:
     shard = Shard.create(tmp_path / "shard", SCHEMA, key=["k1", "k2"])
     oracle = Oracle(SCHEMA)

@@ -29,8 +29,6 @@ from windrow.spark.tasks import Written
 from windrow.storage.store import Store
 from windrow.workspace import Workspace
 
-pytestmark = pytest.mark.slow
-
 START, HOUR = 1_630_000_000_000, 3_600_000
 # SLICE_ROWS; STEP_ROWS, less than two files of views; FEW_QUERIES: all are sorted by a job.
 SIZES = (60, 150, 0)

@@ -256,7 +256,6 @@ def hashed_by_spark(spark: Any, table: pa.Table, keys: list[list[str]]) -> list[
     return found
 
 
-@pytest.mark.spark
 def test_key_hash_is_spark_xxhash64(spark: Any) -> None:
     columns: dict[str, pa.Array] = {}
     rows = 1 + max(len(scalar_values(type_)) for type_ in SCALAR_TYPES)
@@ -286,7 +285,6 @@ def test_key_hash_is_spark_xxhash64(spark: Any) -> None:
             assert ours == theirs, names
 
 
-@pytest.mark.spark
 def test_key_hash_of_strange_floats_is_spark_xxhash64(spark: Any) -> None:
     columns = {"f": strange_floats(pa.float32()), "d": strange_floats(pa.float64())}
     columns["l"] = pa.ListArray.from_arrays([0, 1, 2, 3, 4, 5], columns["d"])
@@ -297,7 +295,6 @@ def test_key_hash_of_strange_floats_is_spark_xxhash64(spark: Any) -> None:
     assert [len(set(hashes)) for hashes in expected] == [2, 2, 2, 2]  # one NaN, one zero
 
 
-@pytest.mark.spark
 def test_key_hash_of_long_strings_is_spark_xxhash64(spark: Any) -> None:
     values = ["x" * n + "é" for n in range(100)]
     columns = {"s": pa.array(values), "b": pa.array([v.encode() for v in values])}

@@ -67,7 +67,6 @@ def test_integers_are_in_the_order_of_values(type_: pa.DataType, data: st.DataOb
     check_order(array.slice(0, cut), values[:cut])
 
 
-@pytest.mark.spark
 @pytest.mark.parametrize("type_", SCALAR_TYPES, ids=str)
 def test_integers_are_in_the_order_of_spark(spark: Any, type_: pa.DataType) -> None:
     from pyspark.sql import Window

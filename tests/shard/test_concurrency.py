@@ -210,7 +210,6 @@ def read_along(uri: str) -> Seen:
     return seen
 
 
-@pytest.mark.slow
 def test_writers_compaction_maintenance_and_readers_at_once(
     processes: Executor, shared: Meeting, shard: Shard
 ) -> None:

@@ -118,7 +118,6 @@ def constants_of(type_: pa.DataType) -> st.SearchStrategy[Any]:
     return any_values(type_).filter(lambda value: value is not None)
 
 
-@pytest.mark.spark
 @pytest.mark.parametrize("type_", SCALAR_TYPES, ids=str)
 def test_answers_are_those_of_spark(spark: Any, type_: pa.DataType) -> None:
     from pyspark.sql import functions as F  # noqa: N812
@@ -158,7 +157,6 @@ def test_answers_are_those_of_spark(spark: Any, type_: pa.DataType) -> None:
         assert answers(predicate, ours) == [row[f"r{n}"] for row in collected], str(predicate)
 
 
-@pytest.mark.spark
 def test_kept_rows_are_those_of_a_spark_filter(spark: Any) -> None:
     """As compiled code over exchanged rows, where the test above is interpreted."""
     from pyspark.sql import functions as F  # noqa: N812

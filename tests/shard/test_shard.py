@@ -6,7 +6,7 @@ import datetime as dt
 import itertools
 import random
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -380,11 +380,10 @@ def test_a_hot_key_is_cut_over_several_slices(
 # Maintenance
 
 
-@pytest.mark.slow
-def test_write_amplification_is_bounded(tmp_path: Path) -> None:
+def test_write_amplification_is_bounded(tmp_path: Path, many: Callable[[int], int]) -> None:
     shard = Shard.create(tmp_path / "s", EVENTS, key=["k"])
     written = appended = 0
-    for lower in range(300):
+    for lower in range(many(300)):
         shard.append(events(5, start=5 * lower), lower=lower, upper=lower + 1)
         appended += 5
         written += shard.compact().updates_written
@@ -400,33 +399,33 @@ def tiny(i: int) -> tuple[dict[str, Any], int, int]:
     return row, i, pick.choice([1, 1, -1])
 
 
-@pytest.mark.slow
-def test_many_tiny_appends_are_read_back_without_compaction(tmp_path: Path) -> None:
+def test_many_tiny_appends_are_read_back_without_compaction(
+    tmp_path: Path, many: Callable[[int], int]
+) -> None:
     shard, oracle = Shard.create(tmp_path / "s", EVENTS, key=["k"]), Oracle(EVENTS)
-    for lower in range(600):
+    for lower in range(many(600)):
         oracle.append([tiny(lower)])
         shard.append(to_table([tiny(lower)], EVENTS), lower=lower, upper=lower + 1)
-    assert shard.stats().runs == 600
+    assert shard.stats().runs == many(600)
     check_against(Shard.open(shard.uri), oracle)
 
 
-@pytest.mark.slow
-def test_thousands_of_tiny_appends(tmp_path: Path) -> None:
+def test_thousands_of_tiny_appends(tmp_path: Path, many: Callable[[int], int]) -> None:
     # Old log entries go at each checkpoint, as they do after a month in a shard that lives long.
     spec = ShardSpec.make(EVENTS, ["k"], by_hash())
     log = Log.create(
         Store.at(tmp_path / "s"), spec, {"delta.logRetentionDuration": "interval 0 seconds"}
     )
     shard, oracle = Shard(log), Oracle(EVENTS)
-    for lower in range(5_000):
+    for lower in range(many(5_000)):
         oracle.append([tiny(lower)])
         shard.append(to_table([tiny(lower)], EVENTS), lower=lower, upper=lower + 1)
         if lower % 200 == 199:
             shard.compact()
             assert shard.stats().runs <= FANOUT * (tier(lower, FANOUT) + 1)
     check_against(Shard.open(shard.uri), oracle)
-    shard.advance_since(4_000)
-    oracle.since = 4_000
+    oracle.since = many(5_000) - 50
+    shard.advance_since(oracle.since)
     shard.compact(everything=True)
     shard.vacuum(retention_hours=0)
     check_against(Shard.open(shard.uri), oracle)
@@ -482,7 +481,6 @@ def rows_of_all_types(lower: int, upper: int, count: int = 60) -> list[Any]:
     ]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("order", [by_hash("c12"), by_columns("c6", "c12")], ids=str)
 def test_spark_reads_and_writes_what_this_process_does(
     tmp_path: Path, spark: Any, order: Order

@@ -1,0 +1,1 @@
+"""What makes two rows equal, and how rows are hashed and ordered."""

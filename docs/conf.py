@@ -1,0 +1,31 @@
+"""How the site is built from these pages and the docstrings: `make docs`.
+
+Everything a page needs is in the site itself: no font, script or picture is loaded from elsewhere.
+Any warning (a link that leads nowhere, a name that cannot be imported, code that cannot be
+parsed) is an error.
+"""
+
+import windrow
+
+project = "Windrow"
+version = release = windrow.__version__
+copyright = "The Windrow authors"
+
+extensions = ["myst_parser", "sphinx.ext.autodoc"]
+exclude_patterns = ["_build"]
+
+myst_heading_anchors = 4  # links such as semantics.md#windows, as GitHub makes them
+highlight_language = "none"  # of blocks that name no language: diagrams and output
+
+default_role = "code"  # docstrings mark code with single backticks
+autodoc_default_options = {"members": True, "member-order": "bysource"}
+autodoc_preserve_defaults = True
+autodoc_typehints_format = "short"
+python_use_unqualified_type_names = True
+python_maximum_signature_line_length = 88
+add_module_names = False
+toc_object_entries_show_parents = "hide"
+
+html_theme = "furo"
+html_title = f"Windrow {version}"
+html_copy_source = False
