@@ -18,7 +18,12 @@ from oracle import Oracle, count_updates
 from strategies import to_table
 from windrow import Consolidation, Shard, by_columns, by_hash
 from windrow.errors import DataError
-from windrow.merging import consolidate_sorted, merge_segments, sort_words
+from windrow.merging import (
+    consolidate_sorted,
+    consolidate_unsorted,
+    merge_segments,
+    sort_words,
+)
 from windrow.rows.hashing import hash_keys, hash_rows
 from windrow.shard import part
 from windrow.shard.spec import Order
@@ -146,6 +151,11 @@ def test_colliding_rows_are_told_apart(data: st.DataObject) -> None:
     assert len(rows) == len(expected)
     kept = words[:, found.rows]
     assert np.array_equal(kept, kept[:, lexical(kept)])
+    # In any order of the rows, and then in that of their first appearance.
+    unsorted = consolidate_unsorted(words, diffs, columns)
+    rows = [updates[row][:2] for row in unsorted.rows]
+    assert dict(zip(rows, unsorted.diffs.tolist(), strict=True)) == expected
+    assert rows == [key for key in dict.fromkeys(u[:2] for u in updates) if key in expected]
 
 
 @settings(max_examples=100)
@@ -162,6 +172,28 @@ def test_rows_with_equal_words_alone_are_not_equal(rows: list[tuple[int, str]]) 
     assert counts == Counter(rows)
     # By first appearance, each represented by its first row.
     assert found.rows.tolist() == sorted(rows.index(row) for row in set(rows))
+    again = consolidate_unsorted(words, np.ones(len(rows), np.int64), columns)
+    assert again.rows.tolist() == found.rows.tolist()
+    assert again.diffs.tolist() == found.diffs.tolist()
+
+
+@settings(max_examples=100)
+@given(st.lists(st.tuples(st.integers(0, 2), INT64), max_size=20))
+def test_multiplicities_beyond_64_bits_are_spread_over_several(
+    updates: list[tuple[int, int]],
+) -> None:
+    columns = [pa.array([n for n, _ in updates], pa.int64())]
+    diffs = np.array([diff for _, diff in updates], np.int64)
+    words = hash_rows(columns)[None, :]
+    found = consolidate_unsorted(words, diffs, columns)
+    counts: Counter[int] = Counter()
+    for row, diff in zip(found.rows.tolist(), found.diffs.tolist(), strict=True):
+        counts[updates[row][0]] += diff
+    expected: Counter[int] = Counter()
+    for n, diff in updates:
+        expected[n] += diff
+    assert {n: c for n, c in counts.items() if c} == {n: c for n, c in expected.items() if c}
+    assert 0 not in found.diffs
 
 
 def test_colliding_rows_do_not_overflow_together() -> None:

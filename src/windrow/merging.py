@@ -294,3 +294,102 @@ def _renumber(groups: np.ndarray) -> None:
     rank = np.empty(first.size, np.int64)
     rank[np.argsort(first)] = np.arange(first.size)
     groups[:] = rank[inverse]
+
+
+@njit(cache=True, nogil=True)
+def _group_by_words(words: Any, slots: Any) -> Any:
+    """The group of each row, and the first row of each group: groups are rows with equal words.
+
+    `slots` is a hash table, a power of two long and more than half empty, filled with -1.
+    """
+    n = words.shape[1]
+    mask = np.uint64(slots.size - 1)
+    groups = np.empty(n, np.int64)
+    leaders = np.empty(n, np.int64)
+    count = 0
+    for i in range(n):
+        mixed = np.uint64(0)
+        for w in range(words.shape[0]):
+            mixed = (mixed ^ np.uint64(words[w, i])) * np.uint64(0x9E3779B97F4A7C15)
+            mixed ^= mixed >> np.uint64(32)
+        slot = mixed & mask
+        while True:
+            group = slots[slot]
+            if group < 0:
+                slots[slot] = count
+                leaders[count] = i
+                groups[i] = count
+                count += 1
+                break
+            leader = leaders[group]
+            same = True
+            for w in range(words.shape[0]):
+                if words[w, leader] != words[w, i]:
+                    same = False
+                    break
+            if same:
+                groups[i] = group
+                break
+            slot = (slot + np.uint64(1)) & mask
+    return groups, leaders[:count].copy()
+
+
+def group_rows(words: np.ndarray, columns: Sequence[pa.Array]) -> tuple[np.ndarray, np.ndarray]:
+    """The group of each row, and the first row of each group, by one pass in any order.
+
+    Groups are rows with equal words and equal values in `columns`.
+    """
+    rows = np.arange(words.shape[1])
+    groups, leaders = _group_by_words(words, _slots(rows.size))
+    followers = np.flatnonzero(leaders[groups] != rows)
+    same = equal_pairs(columns, leaders[groups[followers]], followers)
+    pending = followers[~same]
+    while pending.size:  # rare: rows that share their words with a row that differs
+        again, firsts = _group_by_words(
+            np.ascontiguousarray(words[:, pending]), _slots(pending.size)
+        )
+        groups[pending] = leaders.size + again
+        leaders = np.concatenate([leaders, pending[firsts]])
+        pending = pending[~equal_pairs(columns, leaders[groups[pending]], pending)]
+    return groups, leaders
+
+
+def _slots(rows: int) -> np.ndarray:
+    return np.full(1 << max(2 * rows, 1).bit_length(), -1, np.int32)
+
+
+@njit(cache=True, nogil=True)
+def _sum_within_bounds(groups: Any, leaders: Any, diffs: Any) -> Any:
+    """For each group its first row and the sum of its diffs, without zeros.
+
+    A sum that would leave 64 bits is closed, and the group goes on under the row at hand.
+    """
+    count = leaders.size
+    current = np.arange(count)  # the sum that each group adds to now
+    sums = np.zeros(count, np.int64)
+    rows = leaders.copy()
+    for i in range(groups.size):
+        place = current[groups[i]]
+        total = sums[place] + diffs[i]
+        if ((sums[place] ^ total) & (diffs[i] ^ total)) < 0:
+            current[groups[i]] = sums.size
+            sums = np.append(sums, diffs[i])
+            rows = np.append(rows, i)
+        else:
+            sums[place] = total
+    kept = np.flatnonzero(sums != 0)
+    return rows[kept], sums[kept]
+
+
+def consolidate_unsorted(
+    words: np.ndarray, diffs: np.ndarray, columns: Sequence[pa.Array]
+) -> Consolidated:
+    """As `consolidate_sorted`, for rows in any order; the result is in order of first appearance.
+
+    A row whose multiplicity exceeds 64 bits appears several times: these may be different rows
+    before a projection made them equal, each with a multiplicity that is in order.
+    """
+    groups, leaders = group_rows(words, columns)
+    rows, sums = _sum_within_bounds(groups, leaders, diffs)
+    order = np.argsort(rows) if (np.diff(rows) < 0).any() else slice(None)
+    return Consolidated(rows[order], sums[order])

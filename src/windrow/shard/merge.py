@@ -19,6 +19,7 @@ from __future__ import annotations
 import heapq
 import time
 from collections.abc import Generator, Iterator, Sequence
+from dataclasses import replace
 from enum import Enum
 
 import numpy as np
@@ -28,6 +29,7 @@ from windrow.merging import Consolidated, consolidate_sorted, merge_segments
 from windrow.rows.ordering import HIGHEST, LOWEST
 from windrow.rows.types import single_chunk
 from windrow.shard.part import CONSOLIDATED
+from windrow.shard.projection import ProjectionBuffer, drops_columns, shows_order, total
 from windrow.shard.scan import (
     ROUND_ROWS,
     Chunk,
@@ -100,9 +102,37 @@ def merges(scan: Scan, slice_: Slice, level: Consolidation) -> bool:
 def _tables(
     scan: Scan, slice_: Slice, level: Consolidation, counters: Counters
 ) -> Iterator[pa.Table]:
+    # A limited read holds nothing back to be added up: it has to stop early.
+    if level is Consolidation.NONE or scan.limit is not None or not drops_columns(scan):
+        yield from _rows(scan, slice_, level, counters)
+    elif not scan.columns and scan.times.is_single:
+        yield _total(scan, slice_, counters)
+    else:
+        buffer = ProjectionBuffer(scan)
+        for table in _rows(scan, slice_, level, counters, buffer):
+            yield from buffer.add(table)
+        yield from buffer.rest()
+
+
+def _total(scan: Scan, slice_: Slice, counters: Counters) -> pa.Table:
+    """The sum over a slice of which neither columns nor times are left: in any order."""
+    times = replace(scan.times, advance_to=LOWEST)
+    diffs = replace(scan, times=times, timeless=True)
+    return total(_rows(diffs, slice_, Consolidation.NONE, counters), scan.times.advance_to)
+
+
+def _rows(
+    scan: Scan,
+    slice_: Slice,
+    level: Consolidation,
+    counters: Counters,
+    buffer: ProjectionBuffer | None = None,
+) -> Iterator[pa.Table]:
+    """Updates of whole rows, consolidated before columns are dropped, and what `buffer` spares."""
     merging = merges(scan, slice_, level)
     if merging and level is not Consolidation.BEST_EFFORT:
-        yield from merged_tables(scan, slice_, counters)
+        # Rows that are not merged lose the order of the shard.
+        yield from merged_tables(scan, slice_, counters, None if shows_order(scan) else buffer)
         return
     allow_open_files(len(slice_.runs))
     chunk_rows = scan.chunk_rows(len(slice_.runs))
@@ -116,20 +146,27 @@ def _tables(
         for run in runs:
             yield from (chunk.table for chunk in run)
     else:
-        yield from _best_effort(scan, runs)
+        yield from _best_effort(scan, runs, buffer)
 
 
-def merged_tables(scan: Scan, slice_: Slice, counters: Counters) -> Iterator[pa.Table]:
-    """The slice fully consolidated, with `_prefix`, `_hash` and the order columns kept."""
+def merged_tables(
+    scan: Scan, slice_: Slice, counters: Counters, buffer: ProjectionBuffer | None = None
+) -> Iterator[pa.Table]:
+    """The slice fully consolidated, with `_prefix`, `_hash` and the order columns kept.
+
+    While `buffer` absorbs, updates come as they are: all of a row, or none.
+    """
     chunk_rows = scan.chunk_rows(len(slice_.runs))
     allow_open_files(len(slice_.runs))
     runs = [
         RunReader(scan, slice_, run, True, counters, chunk_rows).chunks() for run in slice_.runs
     ]
-    return Merge(scan, runs, chunk_rows).tables()
+    return Merge(scan, runs, chunk_rows, buffer).tables()
 
 
-def _best_effort(scan: Scan, runs: Sequence[Iterator[Chunk]]) -> Iterator[pa.Table]:
+def _best_effort(
+    scan: Scan, runs: Sequence[Iterator[Chunk]], buffer: ProjectionBuffer | None
+) -> Iterator[pa.Table]:
     """Chunks in about the order of their prefixes, a round of them consolidated at a time.
 
     The run that is furthest behind loads next, so that equal rows are likely to meet; what does
@@ -153,7 +190,16 @@ def _best_effort(scan: Scan, runs: Sequence[Iterator[Chunk]]) -> Iterator[pa.Tab
                 tables.append(chunk.table)
                 rows += chunk.table.num_rows
         if tables:
-            yield Merged(scan, tables).consolidated()
+            yield _consolidated(scan, tables, buffer)
+
+
+def _consolidated(
+    scan: Scan, tables: Sequence[pa.Table], buffer: ProjectionBuffer | None
+) -> pa.Table:
+    """Sorted tables merged and consolidated; or side by side, if `buffer` will add them up."""
+    if buffer is not None and buffer.absorbs:
+        return pa.concat_tables(tables)
+    return Merged(scan, tables).consolidated()
 
 
 class Merged:
@@ -227,10 +273,17 @@ class _Run:
 class Merge:
     """The rounds of a full consolidation over the runs of one slice."""
 
-    def __init__(self, scan: Scan, runs: Sequence[Iterator[Chunk]], chunk_rows: int) -> None:
+    def __init__(
+        self,
+        scan: Scan,
+        runs: Sequence[Iterator[Chunk]],
+        chunk_rows: int,
+        buffer: ProjectionBuffer | None = None,
+    ) -> None:
         self._scan = scan
         self._runs = [_Run(run) for run in runs]
         self._chunk_rows = chunk_rows
+        self._buffer = buffer
 
     def tables(self) -> Iterator[pa.Table]:
         while self._runs:
@@ -240,7 +293,7 @@ class Merge:
             present = [table for table in taken if table is not None]
             limiting: list[_Run] = []
             if present:
-                out = Merged(self._scan, present).consolidated()
+                out = _consolidated(self._scan, present, self._buffer)
                 if out.num_rows:
                     yield out
             elif cut is not None:

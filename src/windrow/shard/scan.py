@@ -202,9 +202,7 @@ class RunReader:
                 yield from self._sorted(part)
 
     def _sorted(self, part: Part) -> Iterator[Chunk]:
-        names = self._names()
-        if TIME not in names and not self.scan.times.covers(part):
-            names.append(TIME)
+        names = self._names(part)
         with open_part(self.scan.store, part) as file:
             tables = self._stored(part, file, self._groups(file, part), names)
             if part.rows <= self.chunk_rows:
@@ -230,7 +228,7 @@ class RunReader:
     def _lookup(self, part: Part) -> Iterator[Chunk]:
         """Only the updates of the wanted keys, in one chunk."""
         assert self.scan.keys is not None
-        names = self._names()
+        names = self._names(part)
         cached = self.scan.cache.part(self.scan, part) if self.scan.cache is not None else None
         if cached is not None:
             rows = self.scan.keys.rows_in_sorted(int64_values(cached, PREFIX))
@@ -254,7 +252,7 @@ class RunReader:
                 table = self._filter(
                     table.append_column(HASH, pa.array(spec.row_hash(table))), part
                 )
-                table = table.select(self._names())
+                table = table.select(self._names(part))
                 if not self.merging:
                     yield Chunk(table, LOWEST)
                 elif table.num_rows:
@@ -264,8 +262,10 @@ class RunReader:
             order = sort_words(order_words(spec, table, with_time=True))
             yield Chunk(table.take(pa.array(order)), part.prefix[1])
 
-    def _names(self) -> list[str]:
+    def _names(self, part: Part) -> list[str]:
         names = self.scan.file_columns(self.merging)
+        if TIME not in names and not self.scan.times.covers(part):
+            names.append(TIME)
         minor = self.scan.spec.minor_column
         if minor is not None and minor not in names and self._cuts_minor():
             names.append(minor)
