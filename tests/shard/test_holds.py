@@ -373,6 +373,24 @@ def test_in_every_order_a_shard_is_held_or_retired(
         turns.run(read, remove)
 
 
+def test_vacuum_keeps_what_a_compaction_is_writing(
+    shard: Shard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replace = Log.replace
+    vacuumed: list[list[str]] = []
+
+    def replace_late(log: Log, *args: Any) -> bool:
+        (Path(shard.uri) / "0-dead.parquet").touch()
+        vacuumed.append(Shard.open(shard.uri).vacuum(retention_hours=0))
+        return replace(log, *args)
+
+    monkeypatch.setattr(Log, "replace", replace_late)
+    assert shard.compact(everything=True).merges == 1
+    assert vacuumed == [["0-dead.parquet"]]
+    assert content(shard.snapshot()) == expected(7)
+    assert shard.holds() == []
+
+
 def test_an_announcement_by_one_who_died_hurts_nobody(
     shard: Shard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
