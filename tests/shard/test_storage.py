@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
@@ -27,11 +28,13 @@ from windrow.errors import (
     ShardExistsError,
     ShardNotFoundError,
     StorageError,
+    TimeRangeError,
     UpperMismatchError,
 )
 from windrow.shard.cache import PartCache
 from windrow.shard.spec import Order, by_columns, by_hash
 from windrow.storage.store import Store
+from windrow.storage.work import work_folder
 
 SCHEMA = pa.schema(
     [
@@ -437,3 +440,47 @@ def test_arrow_file_systems_are_made_once(s3: Place) -> None:
     store = Store.at(s3.root, s3.options)
     assert isinstance(_file_system(store)[0], pafs.S3FileSystem)
     assert _file_system(Store.at(s3.root + "/", s3.options)) is _file_system(store)
+
+
+def test_a_reader_that_holds_the_shard_finishes(place: Place) -> None:
+    shard = place.create()
+    oracle = Oracle(SCHEMA)
+    for lower in range(0, 40, 10):
+        rows = some_rows(lower, lower + 10)
+        shard.append(to_table(rows, SCHEMA), lower=lower, upper=lower + 10)
+        oracle.append(rows)
+    other = place.open(shard)
+    with shard.hold(15, reader="slow") as held:
+        read = shard.snapshot(held.time)
+        assert [(one.reader, one.time) for one in other.holds()] == [("slow", 15)]
+        assert other.advance_since(30) == 15
+        other.compact(everything=True)
+        assert other.vacuum(retention_hours=0) == []
+        assert count_updates(read.to_table(), with_time=False) == oracle.snapshot(15)
+    assert other.holds() == []
+    assert other.advance_since(30) == 30
+    other.compact(everything=True)
+    assert len(other.vacuum(retention_hours=0)) >= 5
+    assert names(shard) == sorted(part.path for part in other.snapshot().parts)
+    assert count_updates(other.snapshot().to_table(), with_time=False) == oracle.snapshot(39)
+    assert other.retire()
+    with pytest.raises(TimeRangeError, match="retired"):
+        shard.hold().__enter__()
+
+
+def test_work_is_claimed_by_one_at_a_time(place: Place) -> None:
+    root = Store.at(place.root, place.options)
+    with work_folder(root, "same") as one, work_folder(root, "same") as two:
+        for folder in (one, two):
+            folder.put("note", b"")
+        assert sorted(Store.at(f"{root.uri}/tmp", place.options).names()) == sorted(
+            f"{folder.uri.rpartition('/')[2]}/note" for folder in (one, two)
+        )
+    assert Store.at(f"{root.uri}/tmp", place.options).names() == []
+    assert Store.at(f"{root.uri}/claims", place.options).names() == []
+    with suppress(KeyboardInterrupt), work_folder(root, "same") as one:
+        one.put("note", b"")
+        raise KeyboardInterrupt
+    with work_folder(root, "same") as again:
+        assert (again.uri, again.names()) == (one.uri, ["note"])
+    assert Store.at(f"{root.uri}/tmp", place.options).folders() == []
