@@ -99,24 +99,16 @@ class Site:
         shard.append(pa.table(rows, schema=schema), lower=0, upper=10)
         return "site/stock"
 
+    def frame(self, path: str) -> Any:
+        """Of an absolute path: Spark has a working folder of its own."""
+        return self.engine.spark.read.parquet(os.path.abspath(path))
+
     def event_source(self, **options: Any) -> wr.EventSource:
         return wr.EventSource(name="views", table="site/views", time="ts", **options)
 
     def join(self, *groups: Any, left: str = "checkouts", **options: Any) -> wr.Join:
         queries = wr.Queries(table=f"site/{left}.parquet", time="ts")
         return wr.Join(name="training", left=queries, features=list(groups), **options)
-
-
-@pytest.fixture
-def site(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
-    case = request.getfixturevalue("case")
-    monkeypatch.chdir(tmp_path)
-    session = request.getfixturevalue("spark") if needs_spark(case) else None
-
-    def refuse() -> Any:
-        raise AssertionError(f"the plan {case} is made without Spark")
-
-    return Site(Engine(session, start=refuse, master="local[2]"))
 
 
 def without_chance(plan: str) -> str:
@@ -126,8 +118,25 @@ def without_chance(plan: str) -> str:
     return re.sub(r"[\d,.]+ (KiB|MiB)", "SIZE", plan)
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_plans(case: str, site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(autouse=True)
+def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if not needs_spark(case)])
+def test_plans_without_spark(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse() -> Any:
+        raise AssertionError(f"the plan {case} is made without Spark")
+
+    check_plan(case, Site(Engine(start=refuse, master="local[2]")), monkeypatch)
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if needs_spark(case)])
+def test_plans_with_spark(case: str, spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    check_plan(case, Site(Engine(spark, master="local[2]")), monkeypatch)
+
+
+def check_plan(case: str, site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     path = PLANS / f"{case}.txt"
     definition, _, expected = path.read_text().partition("\n---\n")
     names: dict[str, Any] = {"wr": wr, "agg": agg, "site": site, "options": {}}
