@@ -6,19 +6,33 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint bench-shard bench-backfill java clean
+.PHONY: demo test quick lint docs rooms bench-shard bench-backfill java clean
 
 demo: $(READY)
 	$(BIN)/python examples/shop.py
 
+# The docs are built by a test too.
 test: $(READY) lint
 	$(BIN)/python -m pytest
+
+# Every test that needs no Spark, each on a few examples; one that starts Spark all the same fails,
+# since there is no Java where it looks.
+quick: $(READY) lint
+	HYPOTHESIS_PROFILE=quick JAVA_HOME=/nowhere $(BIN)/python -m pytest -q -m 'not spark' -n 2
 
 lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
+
+docs: $(READY)
+	$(BIN)/python -m sphinx -q -W --keep-going docs build/docs
+	@echo The site is build/docs/index.html
+
+# The map in docs/rooms.md, drawn from the imports in the code.
+rooms: $(READY)
+	$(BIN)/python docs/draw_rooms.py
 
 bench-shard: $(READY)
 	$(BIN)/python benchmarks/shard.py
@@ -37,4 +51,5 @@ java:
 	@command -v java >/dev/null || (apt-get update -q && apt-get install -qy openjdk-17-jre-headless)
 
 clean:
-	rm -rf $(VENV) build demo dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build demo dist .pytest_cache .mypy_cache .ruff_cache .hypothesis \
+		.import_linter_cache

@@ -1,26 +1,246 @@
-"""The README and the examples work as written."""
+"""What the pages say holds: links lead somewhere, samples run, commands exist, the site builds."""
 
 from __future__ import annotations
 
+import ast
+import doctest
 import importlib
+import inspect
 import re
 import shlex
+import subprocess
+import sys
 import tomllib
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import hatchling.build
+import numpy as np
+import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
 import windrow as wr
+from windrow import agg, cli, testing
+from windrow.algebra.states import States
 from windrow.cli import main
+from windrow.commands.render import shown
+from windrow.shard import Read
+from windrow.workspace import Workspace
 
 ROOT = Path(__file__).parent.parent
+SOURCE = ROOT / "src"
+PAGES = sorted(
+    str(path.relative_to(ROOT))
+    for path in [
+        *ROOT.glob("*.md"),
+        *ROOT.glob("docs/**/*.md"),
+        ROOT / "examples" / "README.md",
+        SOURCE / "windrow" / "templates" / "shop" / "README.md",
+    ]
+)
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+TARGETS = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.M))
 
 
 def blocks(page: str, language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
+
+
+def commands(page: str, number: int) -> list[list[str]]:
+    """The commands of a page's console block, as words."""
+    lines = blocks(page, "console")[number].splitlines()
+    return [shlex.split(line[2:], comments=True) for line in lines if line.startswith("$ ")]
+
+
+# Links
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_lead_somewhere(page: str) -> None:
+    """As seen in the repository; that of the site, headings included, is checked as it is built."""
+    for target in re.findall(r"\]\((?!\w+:)([^)#]+)", (ROOT / page).read_text()):
+        assert (ROOT / page).parent.joinpath(target).exists(), f"{page} links to {target}"
+
+
+# Samples
+
+NAMES: dict[str, Any] = {
+    "wr": wr,
+    "agg": agg,
+    "testing": testing,
+    "shard": wr.Shard,
+    "project": wr.Project,
+    "read": Read,
+    "states": States,
+    "workspace": Workspace,
+}
+
+
+def attribute(node: ast.expr) -> Any:
+    """What `wr.GroupBy`, `agg.sum` or `shard.append` stand for; None for anything else."""
+    if not isinstance(node, ast.Attribute) or not isinstance(node.value, ast.Name):
+        return None
+    owner = NAMES.get(node.value.id)
+    if owner is None:
+        return None
+    made = getattr(owner, "__init__", None) if inspect.isclass(owner) else None
+    own = {*dir(owner), *getattr(owner, "__dataclass_fields__", {})}
+    if made is not None:
+        own |= set(re.findall(r"self\.(\w+)", inspect.getsource(owner)))
+    assert node.attr in own, f"{node.value.id}.{node.attr} does not exist"
+    return getattr(owner, node.attr, None)
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")])
+def test_samples_compile_and_name_what_there_is(page: str) -> None:
+    for code in blocks(page, "python"):
+        for node in ast.walk(ast.parse(code, page)):
+            if isinstance(node, ast.Attribute):
+                attribute(node)
+            if isinstance(node, ast.Call) and callable(found := attribute(node.func)):
+                known = inspect.signature(found).parameters
+                if any(p.kind is p.VAR_KEYWORD for p in known.values()):
+                    continue
+                for keyword in node.keywords:
+                    assert keyword.arg is None or keyword.arg in known, (
+                        f"{ast.unparse(node.func)} has no {keyword.arg}"
+                    )
+
+
+@pytest.mark.parametrize("page", ["docs/testing.md", "docs/states.md"])
+def test_samples_that_stand_alone_run(page: str) -> None:
+    for code in blocks(page, "python"):
+        scope: dict[str, Any] = {"np": np, "pa": pa, "wr": wr, "agg": agg}
+        exec(compile(code, page, "exec"), scope)
+        for name, value in list(scope.items()):
+            if name.startswith("test_"):
+                value()
+
+
+MODULES = sorted(
+    ".".join(path.relative_to(SOURCE).with_suffix("").parts).removesuffix(".__init__")
+    for path in (SOURCE / "windrow").rglob("*.py")
+    if ">>>" in path.read_text()
+)
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_samples_in_docstrings_run(module: str) -> None:
+    found = doctest.testmod(importlib.import_module(module))
+    assert found.attempted > 0
+    assert found.failed == 0
+
+
+# Commands
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "console")])
+def test_commands_exist(page: str) -> None:
+    for number in range(len(blocks(page, "console"))):
+        for program, *arguments in commands(page, number):
+            match program, arguments:
+                case "windrow", _:
+                    cli._parser().parse_args(arguments)
+                case "make", targets:
+                    assert TARGETS.issuperset(targets)
+                case "pip", ["install", what]:
+                    assert re.fullmatch(r"(\.|windrow)(\[\w+\])?", what)
+                    extras = re.findall(r"\[(\w+)\]", what)
+                    assert PROJECT["optional-dependencies"].keys() >= set(extras)
+                case ".venv/bin/python", [file, *_]:
+                    assert (ROOT / file).exists()
+                case "cd", [_]:
+                    pass
+                case _:
+                    raise AssertionError(f"{page}: {program} {arguments} is not checked")
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_targets_of_make_exist(page: str) -> None:
+    assert TARGETS.issuperset(re.findall(r"`make ([\w-]+)`", (ROOT / page).read_text()))
+
+
+def test_the_readme_names_the_targets_that_ci_runs() -> None:
+    said = [words for number in range(3) for words in commands("README.md", number)]
+    assert ["make", "test"] in said
+    assert "make test" in (ROOT / ".ci" / "run").read_text()
+
+
+def run_commands(lines: list[list[str]], folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    for program, *arguments in lines:
+        if program == "cd":
+            monkeypatch.chdir(arguments[0])
+        else:
+            assert program == "windrow"
+            assert main(arguments) == 0, arguments
+
+
+def test_readme_commands(
+    spark: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    install, *lines = commands("README.md", 0)
+    assert install == ["pip", "install", "."]
+    run_commands(lines, tmp_path, monkeypatch)
+    assert "The result is a Delta table" in capsys.readouterr().out
+
+    # What the README shows is in the result; which rows come first is not promised.
+    table = blocks("README.md", "")[0].splitlines()[2:]
+    said = {}
+    for line in table[:-1]:
+        name, *values = re.split(r"\s{2,}", line.strip())
+        said[name] = values
+    assert len(said) > 10
+    stored = DeltaTable(f"{tmp_path}/shop/state/results/training").to_pyarrow_table().to_pylist()
+    by_id = {str(row["checkout_id"]): row for row in stored}
+    for number, checkout in enumerate(said["checkout_id"]):
+        row = by_id[checkout]
+        assert {name: shown(row[name]) for name in said} == {
+            name: values[number] for name, values in said.items()
+        }
+
+
+def test_commands_page_and_new_project(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What docs/commands.md and the README of a new project tell to type can be typed."""
+    run_commands(commands("docs/commands.md", 0), tmp_path, monkeypatch)
+    page = "src/windrow/templates/shop/README.md"
+    run_commands(commands(page, 0), tmp_path / "shop", monkeypatch)
+
+
+def test_the_package_can_be_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`pip install .`: what is installed has the command, its templates and the extras."""
+    monkeypatch.chdir(ROOT)
+    wheel = tmp_path / hatchling.build.build_wheel(str(tmp_path))
+    names = set(zipfile.ZipFile(wheel).namelist())
+    written = {
+        str(path.relative_to(SOURCE))
+        for path in (SOURCE / "windrow").rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    assert written <= names
+    place = tmp_path / "site"
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index"]
+    subprocess.run([*pip, "--target", str(place), str(wheel)], check=True)
+    done = subprocess.run(
+        [sys.executable, str(place / "bin" / "windrow"), "--version"],
+        env={"PYTHONPATH": str(place)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == f"windrow {wr.__version__}\n"
+    assert PROJECT["version"] == wr.__version__
+
+
+# The README's samples
 
 
 def test_readme_shard(spark: Any, tmp_path: Path) -> None:
@@ -62,68 +282,59 @@ def test_readme_features(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert not any((tmp_path / "state" / "tmp").iterdir())
 
 
-def commands(page: str, number: int) -> list[str]:
-    """The commands of a page's console block, without their comments."""
-    lines = blocks(page, "console")[number].splitlines()
-    return [line[2:].partition("#")[0].strip() for line in lines if line.startswith("$ ")]
+def test_the_readme_counts_the_aggregates() -> None:
+    functions = [f for _, f in inspect.getmembers(agg, inspect.isfunction)]
+    public = {f.__name__ for f in functions if f.__module__ == agg.__name__}
+    assert f"**{len(public)} aggregates**" in (ROOT / "README.md").read_text()
 
 
-def test_the_first_commands_of_the_readme_are_make_targets() -> None:
-    targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.M)
-    assert commands("README.md", 0) == ["make demo", "make test"]
-    assert {"demo", "test", "bench-shard", "bench-backfill"} <= set(targets)
-    assert "make test" in (ROOT / ".ci" / "run").read_text()
+# The site
 
 
-def run_commands(lines: list[str], folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(folder)
-    for line in lines:
-        program, *arguments = shlex.split(line)
-        if program == "cd":
-            monkeypatch.chdir(arguments[0])
-        elif program == "windrow":
-            assert main(arguments) == 0, line
-        else:
-            assert line == ". .venv/bin/activate"
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The pages of the site, as `make docs` builds it: every warning is an error."""
+    out = tmp_path_factory.mktemp("site")
+    sphinx = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going"]
+    done = subprocess.run([*sphinx, str(ROOT / "docs"), str(out)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return {
+        str(path.relative_to(out)): path.read_text()
+        for path in out.rglob("*")
+        if path.suffix in (".html", ".css")
+    }
 
 
-def test_readme_commands(
-    spark: Any,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    lines = commands("README.md", 1)
-    assert sum(line.startswith("windrow ") for line in lines) == 4
-    run_commands(lines, tmp_path, monkeypatch)
-    shown = capsys.readouterr().out
-    assert "backfill training: all queries" in shown
-    assert shown.count("The result is a Delta table") == 2
-    # The last command answers a week.
-    stored = DeltaTable(f"{tmp_path}/shop/state/results/training").to_pyarrow_table()
-    assert 0 < stored.num_rows < 500
+def test_every_page_is_in_the_site(site: dict[str, str]) -> None:
+    pages = {
+        page.removeprefix("docs/").replace(".md", ".html") for page in PAGES if "docs/" in page
+    }
+    assert pages <= site.keys()
+    assert "Aggregates that stay true" in site["index.html"]
 
 
-def test_commands_page_and_new_project(
-    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What docs/commands.md and the README of a new project tell to type can be typed."""
-    run_commands(commands("docs/commands.md", 0), tmp_path, monkeypatch)
-    page = "src/windrow/templates/shop/README.md"
-    run_commands(commands(page, 0), tmp_path / "shop", monkeypatch)
+def test_nothing_is_loaded_from_elsewhere(site: dict[str, str]) -> None:
+    loads = r"""(?:src=|<link[^>]*href=|url\(|@import )["']?(?:https?:)?//[^"')]*"""
+    for name, text in site.items():
+        assert not re.findall(loads, text), name
 
 
-def test_the_package_has_the_command() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    module, _, name = project["scripts"]["windrow"].partition(":")
-    assert getattr(importlib.import_module(module), name) is main
-    assert project["version"] == wr.__version__
+def test_the_whole_api_is_in_the_site(site: dict[str, str]) -> None:
+    text = "".join(page for name, page in site.items() if name.startswith("api/"))
+    named = {f"windrow.{name}" for name in wr.__all__ if not inspect.ismodule(getattr(wr, name))}
+    named |= {f"windrow.testing.{name}" for name in testing.__all__}
+    for module in (agg, wr.errors):
+        members = vars(module).items()
+        named |= {
+            f"{module.__name__}.{name}"
+            for name, value in members
+            if getattr(value, "__module__", None) == module.__name__ and not name.startswith("_")
+        }
+    assert len(named) > 40
+    assert {name for name in named if f'id="{name}"' not in text} == set()
 
 
-def test_links_in_the_docs_lead_somewhere() -> None:
-    for page in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]:
-        for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
-            assert (page.parent / target).exists(), f"{page.name} links to {target}"
+# The examples
 
 
 def test_shop(tmp_path: Path, example: Callable[..., Any]) -> None:

@@ -35,8 +35,7 @@ from windrow.features.strategies.arranged import REJECTED, Arranged
 from windrow.features.strategies.broadcast import BroadcastJob, EventShape, ReduceJob
 from windrow.features.strategies.merge import SliceJob, even_slices, slice_job
 from windrow.features.strategies.queries import FewQueries, StoredQueries
-from windrow.features.strategies.slices import SliceTarget, write_file
-from windrow.features.strategies.tiles.job import TiledJob
+from windrow.features.strategies.slices import Job, SliceTarget, write_file
 from windrow.rows.types import canonical_schema
 from windrow.shard.shard import Shard
 from windrow.sources.files import FileRows, Moments, ParquetFiles
@@ -308,7 +307,7 @@ class BackfillRun:
         # mapInArrow takes no dots in names
         return run_writers(frame.toDF(*(f"c{i}" for i in range(len(names)))), job.store, write)
 
-    def _write_job(self, job: SliceJob | TiledJob, target: Store, work: Store) -> Written:
+    def _write_job(self, job: Job, target: Store, work: Store) -> Written:
         job_target = SliceTarget(
             self.stages.id,
             target,

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
+from typing import Protocol
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -48,6 +50,27 @@ class SliceTarget:
             if there.issuperset(part.path for part in [*parts, *rejected]):
                 found[number] = Written(parts, 0, note["counters"], rejected)
         return found
+
+
+class Job(Protocol):
+    """A pass in slices, as a strategy computes it. Picklable: every task carries it.
+
+    Slices have numbers. `digest` names them: a run whose slices have another digest cannot be
+    resumed.
+    """
+
+    @property
+    def rows(self) -> int:
+        """Events and queries that are read, for the progress bar."""
+
+    @property
+    def digest(self) -> str: ...
+
+    def shares(self, tasks: int, finished: Iterable[int] = ()) -> list[range]:
+        """The slices for one task each, without those that are finished; `tasks` run at once."""
+
+    def write(self, numbers: range, target: SliceTarget) -> Iterator[Written]:
+        """Compute neighbouring slices, store each, and note that it is finished."""
 
 
 @dataclass(frozen=True)
