@@ -20,7 +20,6 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -41,6 +40,7 @@ from backfill_data import (
     write_queries,
 )
 from backfill_peers import HOURS, duckdb_backfill, polars_backfill, spark_backfill
+from peak_memory import PeakMemory
 
 OPERATIONS = ("count", "sum", "min", "max", "avg", "last")
 
@@ -97,44 +97,11 @@ def differences(found: pa.Table, expected: pa.Table, leaving_out: str = "none") 
     return wrong
 
 
-class PeakMemory:
-    """The peak memory of a process and all it started, in MiB; shared pages count once."""
-
-    def __init__(self, pid: int) -> None:
-        import psutil
-
-        self._root = psutil.Process(pid)
-        self._done = threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
-        self.peak = 0.0
-
-    def _watch(self) -> None:
-        import psutil
-
-        while not self._done.wait(0.05):
-            total = 0
-            try:
-                for process in [self._root, *self._root.children(recursive=True)]:
-                    with open(f"/proc/{process.pid}/smaps_rollup") as file:
-                        total += sum(int(x.split()[1]) for x in file if x.startswith("Pss:"))
-            except (OSError, psutil.Error):
-                continue  # a process ended while we looked
-            self.peak = max(self.peak, total / 1024)
-
-    def __enter__(self) -> PeakMemory:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._done.set()
-        self._thread.join()
-
-
 def peak_memory(system: str, events: Path, queries: Path, folder: Path) -> float:
     """The peak of one backfill from raw files in a new process."""
     command = [sys.executable, __file__, "--only", system, str(events), str(queries), str(folder)]
     child = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-    with PeakMemory(child.pid) as memory:
+    with PeakMemory(child.pid, ["java"] if system == "windrow" else []) as memory:
         if child.wait():
             raise SystemExit(f"{system} failed")
     return memory.peak

@@ -6,6 +6,7 @@ Every message says what failed and where, what would be valid, and what to do ne
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from difflib import get_close_matches
 from functools import partial
@@ -62,6 +63,27 @@ class TimeRangeError(WindrowError):
 
 class StorageError(WindrowError):
     """A file that is missing, unreadable, or not what the log says it is."""
+
+
+def to_json(error: WindrowError) -> str:
+    """An error as text, for another process: its class, its arguments and what else it knows."""
+    kind = next(c.__name__ for c in type(error).__mro__ if globals().get(c.__name__) is c)
+    return json.dumps([kind, error.args, vars(error)], default=str)
+
+
+def from_json(text: str) -> WindrowError:
+    """The error that `to_json` has written.
+
+    >>> error = from_json(to_json(UpperMismatchError("another was first", upper=7)))
+    >>> error, error.upper
+    (UpperMismatchError('another was first'), 7)
+    """
+    kind, arguments, attributes = json.loads(text)
+    found: type[WindrowError] = globals()[kind]
+    error = found.__new__(found, *arguments)
+    error.args = tuple(arguments)
+    vars(error).update(attributes)
+    return error
 
 
 def unknown_column(name: str, known: Iterable[str], where: str) -> SchemaError:

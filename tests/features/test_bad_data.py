@@ -180,6 +180,51 @@ BAD: dict[str, tuple[dict[str, Any], type[WindrowError], str]] = {
         SchemaError,
         r"Join 'j': derive\['d'\]: .*g_n_cnt",
     ),
+    "derived rows": (
+        {"derive": {"d": "explode(array(1, 2))"}},
+        DefinitionError,
+        r"Join 'j': derive\['d'\]: 'explode\(array\(1, 2\)\)' does not give one value for each row",
+    ),
+    "a derived aggregate": (
+        {"derive": {"d": "max(g_n_count)"}},
+        DefinitionError,
+        r"Join 'j': derive\['d'\]: .*: max\(g_n_count\) is an aggregate",
+    ),
+    "a derived window": (
+        {"derive": {"d": "rank() OVER (ORDER BY g_n_count)"}},
+        DefinitionError,
+        r"Join 'j': derive\['d'\]: .* does not give one value for each row",
+    ),
+    "selected rows": (
+        {"select": {"user": "user", "ts": "ts", "n": "explode(tags)"}},
+        DefinitionError,
+        r"EventSource 'views': 'explode\(tags\)' does not give one value for each row",
+    ),
+    "a selected aggregate": (
+        {"select": {"user": "user", "ts": "ts", "n": "n - min(n)"}},
+        DefinitionError,
+        r"EventSource 'views': 'n - min\(n\)' .*: min\(n\) is an aggregate",
+    ),
+    "a selected sliding window": (
+        {"select": {"user": "user", "n": "n", "ts": "window(ts, '2 days', '1 day').start"}},
+        DefinitionError,
+        r"EventSource 'views': .*: window is ",
+    ),
+    "aggregates in where": (
+        {"where": "n > avg(n)"},
+        DefinitionError,
+        r"EventSource 'views': 'n > avg\(n\)' .*: avg\(n\) is an aggregate",
+    ),
+    "an aggregate as a condition": (
+        {"aggregations": [agg.sum("n").where("count(n) > 1")]},
+        DefinitionError,
+        r"GroupBy 'g': where: 'count\(n\) > 1' .*: count\(n\) is an aggregate",
+    ),
+    "left rows": (
+        {"left": {"select": {"user": "user", "ts": "ts", "d": "stack(2, 1, 2)"}}},
+        DefinitionError,
+        r"Join 'j': left: 'stack\(2, 1, 2\)' does not give one value for each row",
+    ),
     "sum of text": (
         {"aggregations": [agg.sum("text").over("7d")]},
         DefinitionError,
@@ -231,6 +276,24 @@ def test_what_does_not_fit_is_named(shop: Shop, name: str) -> None:
     shop.refuses(shop.join(*options.get("aggregations", []), **rest), error, message)
     if name == "derive":  # the only one that is found late
         assert shop.counts(shop.join()) == {1: 2, 2: 2, 3: 1, 4: 0}
+
+
+def test_rows_that_are_kept_do_not_follow_other_tables(shop: Shop) -> None:
+    for options in (
+        {"select": {"user": "user", "ts": "ts", "n": "(SELECT 1)"}},
+        {"where": "user IN (SELECT user FROM other)"},
+        {"aggregations": (agg.count("n").where("EXISTS (SELECT 1)"),)},
+    ):
+        aggregations = options.pop("aggregations", ())
+        with pytest.raises(DefinitionError, match="has a subquery"):
+            shop.join(*aggregations, **options)
+    # Queries, and what is derived, are evaluated by each run.
+    left = {"where": "user IN (SELECT id FROM range(3))"}
+    join = shop.join(left=left, derive={"d": "g_n_count + (SELECT max(id) FROM range(3))"})
+    assert shop.counts(join) == {1: 4, 2: 4}
+    several = shop.join(derive={"d": "(SELECT id FROM range(3))"})
+    with pytest.raises(DataError, match=r"(?i)more than one row"):
+        shop.project.backfill(several)
 
 
 def test_a_condition_has_to_be_one(shop: Shop) -> None:

@@ -25,6 +25,7 @@ from windrow.sources.definitions import (
     partition_range,
     selected,
 )
+from windrow.sources.expressions import refuse_subquery
 from windrow.sources.partitions import PartitionRange
 from windrow.time import floor_to
 
@@ -97,6 +98,7 @@ class GroupBy:
                 raise DefinitionError(
                     f"{what}: {aggregation!r} is not an aggregation; make one with windrow.agg"
                 )
+            refuse_subquery(aggregation.condition, f"{what}: where")
         object.__setattr__(self, "aggregations", aggregations)
         if self.accuracy not in ACCURACIES:
             raise DefinitionError(

@@ -19,8 +19,9 @@ from windrow.rows.types import check_schema, describe, single_chunk
 from windrow.shard.part import CONSOLIDATED, PART_BYTES, PartWriter, fingerprint, stored_table
 from windrow.shard.scan import order_words
 from windrow.shard.spec import ShardSpec
+from windrow.spark.memory import peak_memory
 from windrow.spark.schemas import quoted, spark_to_arrow_schema
-from windrow.spark.tasks import Written, WrittenFile, peak_memory, run_numbered, run_writers
+from windrow.spark.tasks import Written, WrittenFile, run_numbered, run_writers
 from windrow.storage.names import new_id
 from windrow.storage.store import Store
 from windrow.updates import DIFF, TIME, as_updates, int64_values, replace_column, update_schema

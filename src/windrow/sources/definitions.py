@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from windrow.errors import DefinitionError
+from windrow.sources.expressions import refuse_subquery
 from windrow.sources.partitions import PartitionRange
 from windrow.time import DAY, parse_length
 
@@ -121,8 +122,10 @@ class Source:
         check_name(self.name, f"{type(self).__name__}.name")
         check_column(self.time, f"{self.what}: time")
         partition_range(self, self.what)
-        selected(self.select, f"{self.what}: select")
+        for _, text in selected(self.select, f"{self.what}: select"):
+            refuse_subquery(text, f"{self.what}: select")
         check_condition(self.where, f"{self.what}: where")
+        refuse_subquery(self.where, f"{self.what}: where")
 
 
 @dataclass(frozen=True)

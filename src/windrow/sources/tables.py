@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from windrow.errors import DefinitionError, SchemaError, StorageError, unknown_column
 from windrow.sources.delta import delta_content, is_delta
-from windrow.spark.schemas import is_dataframe
+from windrow.sources.expressions import check_by_row
+from windrow.spark.schemas import is_dataframe, quoted
 from windrow.spark.session import Engine
 from windrow.spark.settings import moved
 from windrow.storage.store import Store
@@ -139,6 +140,9 @@ def select_columns(
     """`frame` with only `select` (name, Spark SQL) and the rows that pass `where`."""
     from pyspark.sql import functions as F  # noqa: N812
 
+    names = {quoted(name) for name in frame.columns} | set(frame.columns)
+    texts = [text for _, text in select if text not in names]
+    check_by_row(frame, texts if where is None else [where, *texts], what)
     try:
         if where is not None:
             frame = frame.where(where)

@@ -20,12 +20,13 @@ def known_error(error: Exception) -> WindrowError | None:
     if "USER_RAISED_EXCEPTION" in text:  # one of our own checks, within an expression
         at = text.index("[USER_RAISED_EXCEPTION]")
         return DataError(text[at:].splitlines()[0].partition("] ")[2])
-    # SQL's class of data exceptions: a failed cast, a division by zero, an overflow.
-    found = re.search(r"\[[A-Z_]+(\.[A-Z_]+)*\][^\n]*SQLSTATE: 22\w{3}", text)
+    # SQL's class of data exceptions: a failed cast, a division by zero, an overflow; and that of
+    # subqueries that give several rows.
+    found = re.search(r"\[[A-Z_]+(\.[A-Z_]+)*\][^\n]*SQLSTATE: 2[12]\w{3}", text)
     if found is not None:
         return DataError(found[0])
     state = getattr(error, "getSqlState", lambda: None)()
-    return DataError(first) if str(state).startswith("22") else None
+    return DataError(first) if str(state).startswith(("21", "22")) else None
 
 
 @contextmanager

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from windrow.spark.memory import Growth
 from windrow.spark.progress import Progress
 from windrow.spark.session import Engine
 from windrow.spark.tasks import Written, add_counters
@@ -28,6 +29,7 @@ class Stages:
     id: str = field(default_factory=new_id)
     counters: dict[str, int] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
+    memory: Growth = field(default_factory=Growth)  # of the driver's Python
 
     @property
     def spark(self) -> SparkSession:
@@ -39,6 +41,7 @@ class Stages:
         started = time.perf_counter()
         with self.progress.stage(title, rows):
             yield
+        self.memory.look()
         self.seconds[title] = self.seconds.get(title, 0.0) + time.perf_counter() - started
 
     def add(self, counter: str, value: int) -> None:

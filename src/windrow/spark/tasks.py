@@ -16,6 +16,7 @@ import pyarrow as pa
 from windrow import errors
 from windrow.errors import WindrowError
 from windrow.spark.errors import known_errors
+from windrow.spark.memory import reset_peak
 from windrow.spark.schemas import arrow_to_spark_schema
 from windrow.storage.store import Store
 
@@ -31,8 +32,7 @@ _SCHEMA = pa.schema(
         ("statistics", pa.string()),
         ("fingerprint", pa.string()),
         ("counters", pa.string()),
-        ("error", pa.string()),
-        ("message", pa.string()),
+        ("error", pa.string()),  # as `errors.to_json` writes it
     ]
 )
 
@@ -72,19 +72,6 @@ def together(several: list[Written]) -> Written:
     )
 
 
-def peak_memory() -> int:
-    """The most memory that this process has held so far, in bytes; 0 where nobody knows."""
-    # VmHWM and not ru_maxrss, which a new process takes over from the one that started it.
-    try:
-        with open("/proc/self/status") as file:
-            for line in file:
-                if line.startswith("VmHWM:"):
-                    return int(line.split()[1]) * 1024
-    except OSError:
-        pass
-    return 0
-
-
 def add_counters(several: list[Mapping[str, int]]) -> dict[str, int]:
     total: dict[str, int] = {}
     for counters in several:
@@ -105,10 +92,11 @@ def run_writers(
     """
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        reset_peak()  # the worker has run other tasks before
         try:
             yield _batch(write(batches))
         except WindrowError as error:
-            row = [None, False, 0, 0, None, None, None, type(error).__name__, str(error)]
+            row = [None, False, 0, 0, None, None, None, errors.to_json(error)]
             yield pa.RecordBatch.from_arrays(
                 [pa.array([v], f.type) for v, f in zip(row, _SCHEMA, strict=True)], schema=_SCHEMA
             )
@@ -120,7 +108,7 @@ def run_writers(
     failed = next((r for r in rows if r.error), None)
     if failed is not None:
         store.delete([part.path for part in parts])
-        raise getattr(errors, failed.error, WindrowError)(failed.message)
+        raise errors.from_json(failed.error)
     digest = sum(int(r.fingerprint) for r in rows if r.fingerprint) % 2**64
     counted = [json.loads(r.counters) for r in rows if r.counters]
     return Written(parts, digest, add_counters(counted), rejected)
@@ -152,7 +140,6 @@ def _batch(written: Written) -> pa.RecordBatch:
         [*(p.statistics for p in parts), None],
         [*([None] * len(parts)), str(written.fingerprint)],
         [*([None] * len(parts)), json.dumps(dict(written.counters))],
-        [None] * rows,
         [None] * rows,
     ]
     arrays = [pa.array(values, f.type) for values, f in zip(columns, _SCHEMA, strict=True)]

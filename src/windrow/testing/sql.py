@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from windrow.errors import DataError, OptionError, SchemaError, unknown_column
 from windrow.rows.types import single_chunk
+from windrow.sources.expressions import not_by_row
 
 _PLAIN = re.compile(r"\s*(?:(?P<name>[A-Za-z_]\w*)|`(?P<quoted>(?:[^`]|``)+)`)\s*")
 _WORDS = frozenset({"null", "true", "false", "current_date", "current_timestamp"})
@@ -35,6 +36,12 @@ _MACROS = (
     "ln(a) AS CASE WHEN a > 0 THEN ln(a) END",
     "weekday(a) AS isodow(a) - 1",
     "seconds(a) AS CAST(floor(epoch(a)) AS BIGINT)",
+)
+_SEVERAL_ROWS = frozenset(
+    {
+        *("explode_outer", "posexplode", "posexplode_outer", "inline", "inline_outer", "stack"),
+        *("json_tuple", "window", "session_window"),
+    }
 )
 _local = threading.local()
 
@@ -63,9 +70,9 @@ def evaluate(table: pa.Table, text: str, where: str) -> pa.Array:
     wanted = plain_name(text)
     if wanted is not None:
         raise unknown_column(wanted, table.column_names, where)
-    found = _Evaluation(table, f"{where}: {text!r}").run(text)
+    found = _Evaluation(table, text, where).run(text)
     if len(found) != table.num_rows:
-        raise SchemaError(f"{where}: {text!r} has to give one value for each row")
+        raise not_by_row(text, where)
     return found
 
 
@@ -119,9 +126,10 @@ def _parsed(text: str) -> Any:
 class _Evaluation:
     """One expression over one table."""
 
-    def __init__(self, table: pa.Table, where: str) -> None:
+    def __init__(self, table: pa.Table, text: str, where: str) -> None:
         self._table = table
-        self._where = where
+        self._of = where
+        self._where = f"{where}: {text!r}"
         self._duckdb, self._sqlglot = _modules()
         self._exp = self._sqlglot.exp
         self._rewrites: dict[Any, Callable[[Any], Any]] = {
@@ -165,6 +173,7 @@ class _Evaluation:
             tree = _parsed(text)
             if tree is None:
                 raise SchemaError(f"{self._where} is not an expression in Spark SQL")
+            self._refuse(tree, text)
             tree = tree.copy()
             for node in reversed(list(tree.walk())):  # what is inside first
                 rewrite = self._rewrites.get(type(node))
@@ -173,6 +182,14 @@ class _Evaluation:
             return self._sql(tree)
         except errors.SqlglotError as error:
             raise SchemaError(f"{self._where}: {_first_line(error)}") from error
+
+    def _refuse(self, tree: Any, text: str) -> None:
+        """An expression gives a value for each row, as `windrow.sources.expressions` has it."""
+        exp = self._exp
+        for node in tree.walk():
+            named = isinstance(node, exp.Anonymous) and node.name.lower() in _SEVERAL_ROWS
+            if named or isinstance(node, (exp.AggFunc, exp.Window, exp.UDTF, exp.Explode)):
+                raise not_by_row(text, self._of, node.sql(dialect="spark"))
 
     def _sql(self, tree: Any) -> str:
         level = self._sqlglot.ErrorLevel.RAISE

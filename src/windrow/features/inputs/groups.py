@@ -22,6 +22,7 @@ from windrow.rows.types import canonical_schema
 from windrow.shard.shard import Shard
 from windrow.sources.columns import Form, Taken
 from windrow.sources.definitions import EntitySource, EventSource, Source
+from windrow.sources.expressions import check_by_row
 from windrow.sources.pieces import Piece, bind_source
 from windrow.sources.tables import require_columns
 from windrow.sources.times import check_time_type
@@ -89,6 +90,7 @@ def _check_condition(group: GroupBy, piece: Piece, text: str) -> None:
 
     what = f"GroupBy {group.name!r}: where: "
     piece.table.check_sql()
+    check_by_row(piece.table.frame, [text], f"GroupBy {group.name!r}: where")
     try:
         found = piece.table.frame.select(F.expr(text).alias("w")).schema["w"].dataType
     except Exception as error:  # Spark's analysis errors have no common small message

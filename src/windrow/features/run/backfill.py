@@ -41,16 +41,11 @@ from windrow.shard.shard import Shard
 from windrow.sources.files import FileRows, Moments, ParquetFiles
 from windrow.sources.pieces import Piece
 from windrow.sources.tables import select_columns
+from windrow.spark.memory import peak_memory
 from windrow.spark.schemas import arrow_to_spark_schema, empty_frame, quoted
 from windrow.spark.session import parallelism
 from windrow.spark.stages import Stages
-from windrow.spark.tasks import (
-    Written,
-    peak_memory,
-    run_numbered,
-    run_writers,
-    together,
-)
+from windrow.spark.tasks import Written, run_numbered, run_writers, together
 from windrow.storage.delta import check_storable
 from windrow.storage.names import new_id
 from windrow.storage.store import Store
@@ -69,7 +64,8 @@ class BackfillSummary:
     were merged, `raw_rows_read` the rows of raw tables that were read to arrange them.
     `quarantined` are rows without a time, of arrangements that this backfill built, and changes of
     rows that were not there.
-    `peak_memory` is the most that a task, or the driver's Python, held, in bytes.
+    `peak_memory`, in bytes, is the most that the process of a task held, or that the run added to
+    the driver's Python, whichever is more.
     """
 
     queries: int
@@ -120,7 +116,7 @@ class BackfillRun:
             null_times=found.get("null_times", 0),
             quarantined=found.get("quarantined", 0) + found.get("missing", 0),
             seconds=time.perf_counter() - started,
-            peak_memory=max(found.get("peak_memory", 0), peak_memory()),
+            peak_memory=max(found.get("peak_memory", 0), self.stages.memory.look()),
             slices_resumed=found.get("slices_resumed", 0),
             stages=self.stages.seconds,
         )

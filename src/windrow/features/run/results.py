@@ -17,8 +17,9 @@ from deltalake.transaction import AddAction
 from windrow.errors import StorageError
 from windrow.features.strategies.slices import write_file
 from windrow.rows.types import canonical_schema
+from windrow.spark.memory import peak_memory
 from windrow.spark.schemas import arrow_to_spark_schema, spark_to_arrow_schema
-from windrow.spark.tasks import Written, WrittenFile, peak_memory, run_writers
+from windrow.spark.tasks import Written, WrittenFile, run_writers
 from windrow.storage.delta import check_storable, first_line, open_table, replace_table
 from windrow.storage.store import Store
 

@@ -30,7 +30,8 @@ from windrow.features.strategies.merge import SliceJob
 from windrow.features.strategies.requested import RequestedKeys
 from windrow.features.strategies.slices import SliceResult
 from windrow.rows.types import conform, single_chunk
-from windrow.spark.tasks import Written, WrittenFile, peak_memory
+from windrow.spark.memory import peak_memory
+from windrow.spark.tasks import Written, WrittenFile
 from windrow.storage.names import new_id
 from windrow.storage.store import Store
 from windrow.updates import DIFF, int64_values

@@ -10,7 +10,8 @@ from typing import Protocol
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from windrow.spark.tasks import Written, WrittenFile, peak_memory
+from windrow.spark.memory import peak_memory
+from windrow.spark.tasks import Written, WrittenFile
 from windrow.storage.names import new_id
 from windrow.storage.store import Store
 
