@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
 import os
 import signal
 from collections.abc import Callable
@@ -69,11 +68,6 @@ def refusal(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     assert said.err.startswith("windrow: ")
     assert "Traceback" not in said.err
     return said.err
-
-
-def test_the_docstrings() -> None:
-    for module in (render, explain, workspace):
-        assert doctest.testmod(module).failed == 0
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:

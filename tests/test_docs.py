@@ -110,7 +110,7 @@ def test_samples_compile_and_name_what_there_is(page: str) -> None:
                     )
 
 
-@pytest.mark.parametrize("page", ["docs/testing.md", "docs/states.md"])
+@pytest.mark.parametrize("page", ["docs/states.md"])
 def test_samples_that_stand_alone_run(page: str) -> None:
     for code in blocks(page, "python"):
         scope: dict[str, Any] = {"np": np, "pa": pa, "wr": wr, "agg": agg}

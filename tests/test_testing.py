@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import doctest
 import re
 import subprocess
 import sys
@@ -52,11 +51,6 @@ def one(definition: wr.GroupBy, events: Any = VIEWS, query: Any = QUERY, **optio
     (row,) = testing.features(definition, events, [query], **options)
     (name,) = (f.name for f in definition.features)
     return row[name]
-
-
-def test_the_docstrings() -> None:
-    assert doctest.testmod(testing).failed == 0
-    assert doctest.testmod(testing).attempted > 8
 
 
 def test_the_page_of_the_docs() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
-import importlib
 from collections import Counter
 from typing import Any
 
@@ -211,18 +209,3 @@ def test_update_columns_have_one_type(name: str) -> None:
     index = table.column_names.index(name)
     with pytest.raises(SchemaError, match=f"'{name}' is int32, the schema says int64"):
         consolidate(table.set_column(index, name, pa.array([1], pa.int32())))
-
-
-@pytest.mark.parametrize(
-    "module",
-    [
-        "windrow.updates",
-        "windrow.shard.predicate",
-        "windrow.shard.shard",
-        "windrow.shard.compact",
-    ],
-)
-def test_examples_in_documentation(module: str) -> None:
-    result = doctest.testmod(importlib.import_module(module))
-    assert result.attempted > 0
-    assert result.failed == 0

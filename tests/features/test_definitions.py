@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
 from collections.abc import Callable
 
 import numpy as np
@@ -10,7 +9,6 @@ import pytest
 
 import windrow as wr
 from windrow import agg
-from windrow.algebra import aggregation, windows
 from windrow.algebra.windows import Window
 from windrow.errors import DefinitionError
 from windrow.time import DAY, HOUR, MINUTE, parse_length
@@ -107,8 +105,3 @@ def test_window_bounds(window: Window, start: int, end: int) -> None:
     low, high = window.bounds(np.array([10 * HOUR + 3]))
     assert (low[0], high[0]) == (start, end)
     assert window.hop % MINUTE == 0
-
-
-def test_doctests() -> None:
-    for module in (aggregation, windows):
-        assert doctest.testmod(module).failed == 0
