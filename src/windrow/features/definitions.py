@@ -34,7 +34,14 @@ ACCURACIES = ("temporal", "snapshot")
 
 @dataclass(frozen=True)
 class Queries:
-    """The left side of a join: rows with keys and a time, each to be given features."""
+    """The left side of a join: rows with keys and a time, each to be given features.
+
+    `table` is a Spark table or view, a path or URI, or a DataFrame; `time` is a TIMESTAMP, a DATE
+    (its midnight) or a BIGINT of milliseconds. `select` names columns, or maps names to Spark SQL;
+    `where` is a condition. Of a table that is laid out by days, in the column `partition`, only
+    those from `start_partition` to `end_partition` are read, both included, and all of them have
+    to be there unless `missing_partitions` is "ignore".
+    """
 
     table: Any = field(compare=False)
     time: str
@@ -66,7 +73,21 @@ class GroupBy:
     """Aggregates over a source's rows, by key. Each aggregation and window is a feature.
 
     `source` may be a list: the rows of all of them count, each with the columns that are named
-    here.
+    here. With the accuracy "temporal" a query sees all that was known before its time; with
+    "snapshot", what was known at the midnight (UTC) that starts its day. A backfill leaves out
+    groups with `offline=False`; `online` has no effect yet.
+
+    >>> import windrow as wr
+    >>> from windrow import agg
+    >>> views = wr.EventSource(name="views", table="site/views.parquet", time="ts")
+    >>> activity = wr.GroupBy(
+    ...     name="activity",
+    ...     source=views,
+    ...     keys=["user_id"],
+    ...     aggregations=[agg.count("view_id").over("5h", "7d"), agg.max("price")],
+    ... )
+    >>> [feature.name for feature in activity.features]
+    ['view_id_count_5h', 'view_id_count_7d', 'price_max']
     """
 
     name: str
@@ -185,7 +206,21 @@ class JoinedGroup:
 class Join:
     """Queries with the features of several groups beside them, and columns derived from those.
 
-    All columns of the left side are kept. `derive` maps names to Spark SQL over the result.
+    All columns of the left side are kept. A group whose keys have other names on the left is
+    joined with `on`. `derive` maps names to Spark SQL over the result.
+
+    >>> import windrow as wr
+    >>> from windrow import agg
+    >>> views = wr.EventSource(name="views", table="site/views.parquet", time="ts")
+    >>> activity = wr.GroupBy("activity", views, ["user_id"], [agg.count("view_id").over("7d")])
+    >>> training = wr.Join(
+    ...     name="training",
+    ...     left=wr.Queries(table="site/checkouts.parquet", time="ts"),
+    ...     features=[activity.on(user_id="buyer_id")],
+    ...     derive={"views_per_day": "activity_view_id_count_7d / 7"},
+    ... )
+    >>> training.groups[0].left_keys
+    ('buyer_id',)
     """
 
     name: str
