@@ -5,6 +5,7 @@ Values and times come from tiny domains, so that rows repeat, tie and lie on the
 
 from __future__ import annotations
 
+import dataclasses
 from decimal import Decimal
 from typing import Any
 
@@ -13,9 +14,9 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from strategies import NAN
-from windrow import agg
 from windrow.algebra.aggregation import Aggregation
-from windrow.algebra.operations import OPERATIONS
+from windrow.algebra.function import Function
+from windrow.algebra.functions import FUNCTIONS
 from windrow.features.compute.events import Events, QueryTimes
 
 MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000
@@ -110,18 +111,27 @@ def tables(
 def accepts(name: str, column: str) -> bool:
     type_ = COLUMNS[column][0]
     inner = type_.item_type if column == "map" else type_.value_type if column == "list" else type_
-    return OPERATIONS[name].takes(inner)
+    return inner in FUNCTIONS[name].takes
+
+
+def function(name: str, k: int = 2) -> Function:
+    """The function of this name; those with a k have this one."""
+    declared = FUNCTIONS[name]
+    parameters = {field.name for field in dataclasses.fields(declared)}
+    return declared(k=k) if "k" in parameters else declared()
 
 
 def aggregation(name: str, column: str) -> Aggregation:
-    if name == "approx_percentile":
-        return agg.approx_percentile(column, [0.5])
-    return Aggregation(OPERATIONS[name], column, 2 if OPERATIONS[name].has_k else None)
+    return Aggregation(function(name), column)
+
+
+def k_of(aggregation: Aggregation) -> int | None:
+    return getattr(aggregation.function, "k", None)
 
 
 PAIRS = [
     (name, column)
-    for name in OPERATIONS
+    for name in FUNCTIONS
     for column in COLUMNS
     if accepts(name, column) and name != "approx_percentile"
 ]

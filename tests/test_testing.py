@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 import windrow as wr
 from entity_replay import Update, alive, histories
 from entity_replay import queries as asked_of
-from feature_cases import COLUMNS, PAIRS, WINDOWS, aggregation, overflows
+from feature_cases import COLUMNS, PAIRS, WINDOWS, aggregation, k_of, overflows
 from feature_oracle import feature, same
 from windrow import agg, testing
 from windrow.errors import DataError, DefinitionError, OptionError, SchemaError
@@ -246,6 +246,20 @@ def test_columns_of_nulls_and_of_empty_lists() -> None:
     events[0]["l2"] = None
     (row,) = testing.features(group, events, [QUERY])
     assert list(row.values()) == [*QUERY.values(), None, 0, None, None]
+
+
+def test_queries_without_events_between_those_that_have_some() -> None:
+    """A window that is asked for again has its answer, whatever was asked in between."""
+    events = [{"user_id": 1, "ts": -1000, "n": 7}, {"user_id": 2, "ts": -1000, "n": 9}]
+    queries = [{"user_id": u, "ts": ts} for u in (1, 2, 3) for ts in (-1, None, 1, -5000, 2)]
+    group = activity(agg.approx_percentile("n"), agg.max("n"), agg.last_k("n", 2), agg.avg("n"))
+    found = testing.features(group, events, queries)
+    for row in found:
+        value = {1: 7, 2: 9}.get(row["user_id"]) if row["ts"] in (-1, 1, 2) else None
+        wanted: list[Any] = [None] * 4
+        if value is not None:
+            wanted = [[float(value)], value, [value], float(value)]
+        assert list(row.values())[2:] == wanted, row
 
 
 def test_no_queries() -> None:
@@ -606,7 +620,7 @@ def test_entities_equal_a_replay(kind: str, data: st.DataObject) -> None:
                 name=name,
                 column=column,
                 window=(one.window.kind.value, one.window.length, one.window.hop),
-                k=made.k,
+                k=k_of(made),
                 bucket=made.bucket,
                 accuracy=accuracy,
                 is_map=column == "map",

@@ -15,6 +15,7 @@ import pytest
 from deltalake import DeltaTable
 
 import windrow as wr
+from feature_cases import k_of
 from feature_oracle import feature, same
 from windrow import agg
 from windrow.errors import DefinitionError, SchemaError, StorageError
@@ -106,10 +107,10 @@ def expected(
                 rows,
                 keys,
                 time,
-                name=a.operation.name,
+                name=a.function.name,
                 column=a.column,
                 window=(w.kind.value, w.length, w.hop),
-                k=a.k,
+                k=k_of(a),
                 bucket=a.bucket,
                 accuracy=definition.accuracy,
             )

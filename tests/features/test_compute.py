@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from feature_cases import PAIRS, WINDOWS, aggregation, cases, overflows, tables
+from feature_cases import PAIRS, WINDOWS, aggregation, cases, k_of, overflows, tables
 from feature_oracle import feature, same
 from windrow import agg
 from windrow.errors import DataError
@@ -42,7 +42,7 @@ def test_features_equal_the_plain_loops(name: str, column: str, data: st.DataObj
             name=name,
             column=column,
             window=(window.kind.value, window.length, window.hop),
-            k=one.k,
+            k=k_of(one),
             bucket=one.bucket,
             accuracy=accuracy,
             is_map=column == "map",

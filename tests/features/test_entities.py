@@ -11,10 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from entity_replay import Update, alive, histories, queries
-from feature_cases import COLUMNS, DAY, HOUR, MINUTE, PAIRS, WINDOWS, aggregation, overflows
+from feature_cases import COLUMNS, DAY, HOUR, MINUTE, PAIRS, WINDOWS, aggregation, k_of, overflows
 from feature_oracle import feature, same
 from windrow import EventSource, GroupBy, agg
-from windrow.algebra.spans import SpannedColumn, Spans, evaluate_spans
+from windrow.algebra.evaluate import evaluate_spans
+from windrow.algebra.spans import SpannedColumn, Spans
 from windrow.errors import DataError
 from windrow.features.compute.events import Events, QueryTimes
 from windrow.features.compute.features import group_features
@@ -85,7 +86,7 @@ def test_features_equal_a_replay(name: str, column: str, data: st.DataObject) ->
                 name=name,
                 column=column,
                 window=(window.kind.value, window.length, window.hop),
-                k=one.k,
+                k=k_of(one),
                 bucket=one.bucket,
                 accuracy=accuracy,
                 is_map=column == "map",

@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 
 import windrow as wr
 from collisions import chain, colliding_row
+from feature_cases import k_of
 from feature_oracle import feature, same
 from windrow import agg
 from windrow.errors import StorageError
@@ -78,10 +79,10 @@ def expected(group: wr.GroupBy, events: list[Row], keys: Row, time: int | None) 
             events,
             keys,
             time,
-            name=f.aggregation.operation.name,
+            name=f.aggregation.function.name,
             column=f.aggregation.column,
             window=(f.window.kind.value, f.window.length, f.window.hop),
-            k=f.aggregation.k,
+            k=k_of(f.aggregation),
             bucket=f.aggregation.bucket,
             accuracy=group.accuracy,
         )

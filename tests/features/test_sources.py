@@ -14,6 +14,7 @@ from deltalake import DeltaTable
 
 import windrow as wr
 from entity_replay import Update, alive
+from feature_cases import k_of
 from feature_oracle import feature, same
 from windrow import agg
 from windrow.errors import DataError, DefinitionError, OptionError, SchemaError
@@ -131,10 +132,10 @@ def check(
                 rows,
                 {"user": query["user"]},
                 q,
-                name=a.operation.name,
+                name=a.function.name,
                 column=a.column,
                 window=(window.kind.value, window.length, window.hop),
-                k=a.k,
+                k=k_of(a),
                 bucket=a.bucket,
             )
             got = by_id[query["id"]][f"g_{one.name}"]

@@ -22,6 +22,7 @@ from feature_cases import (
     WINDOWS,
     aggregation,
     cases,
+    k_of,
     overflows,
     tables,
 )
@@ -95,7 +96,7 @@ def test_strategies_equal_the_plain_loops(name: str, column: str, data: st.DataO
             name=name,
             column=column,
             window=(window.kind.value, window.length, window.hop),
-            k=one.k,
+            k=k_of(one),
             bucket=one.bucket,
             accuracy=accuracy,
             is_map=column == "map",
@@ -174,6 +175,7 @@ AGGREGATIONS = [
     agg.last_k("x", 2),
     agg.histogram("x").over("7d"),
     agg.avg("x").over("3d").by("bucket"),
+    agg.approx_percentile("x", [0.1, 0.9]).over("3d"),
     agg.count("x").over("3d").where("x > 3").named("large"),
 ]
 

@@ -27,22 +27,21 @@ def quantiles(
     wanted = list(fractions)
     blocks: dict[int, Any] = {}
     nans = np.concatenate([[0], np.cumsum(np.isnan(values))])
-    previous: tuple[int, int] = (-1, -1)
+    known: tuple[int, int] = (-1, -1)
+    found = out[:0]
     for q in range(start.size):
         a, b = int(start[q]), int(end[q])
         if a >= b:
             continue
-        if (a, b) == previous:
-            out[q] = out[q - 1]
-        else:
-            out[q] = _range_quantiles(values, a, b, wanted, blocks, int(nans[b] - nans[a]))
-        previous = (a, b)
+        if (a, b) != known:
+            sketch = _range_sketch(values, a, b, blocks)
+            found = sketch_quantiles(sketch, int(nans[b] - nans[a]), wanted)
+            known = (a, b)
+        out[q] = found
     return out
 
 
-def _range_quantiles(
-    values: np.ndarray, a: int, b: int, fractions: list[float], blocks: dict[int, Any], nans: int
-) -> np.ndarray:
+def _range_sketch(values: np.ndarray, a: int, b: int, blocks: dict[int, Any]) -> Any:
     sketch = kll_doubles_sketch(KLL_K)
     first, last = -(-a // BLOCK), b // BLOCK
     if first >= last:
@@ -55,12 +54,17 @@ def _range_quantiles(
                 _feed(blocks[block], values[block * BLOCK : (block + 1) * BLOCK])
             sketch.merge(blocks[block])
         _feed(sketch, values[last * BLOCK : b])
-    if sketch.is_empty():
+    return sketch
+
+
+def sketch_quantiles(sketch: Any, nans: int, fractions: Sequence[float]) -> np.ndarray:
+    """The values at `fractions` of a sketch's numbers and so many NaN, which it leaves out."""
+    if sketch is None or sketch.is_empty():
         return np.full(len(fractions), np.nan)
     if not nans:
-        return np.asarray(sketch.get_quantiles(fractions))
-    # The sketch leaves NaN out: ranks among numbers are those among all, scaled; above is NaN.
-    numbers = 1 - nans / (b - a)
+        return np.asarray(sketch.get_quantiles(list(fractions)))
+    # Ranks among numbers are those among all, scaled; above is NaN.
+    numbers = 1 - nans / (sketch.n + nans)
     within = [min(f / numbers, 1.0) for f in fractions]
     found = np.asarray(sketch.get_quantiles(within))
     return np.where(np.asarray(fractions) > numbers, np.nan, found)

@@ -14,29 +14,19 @@ order, and nothing has to be taken back when one leaves.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 from numba import njit
 
-from windrow.algebra.aggregation import Aggregation
-from windrow.algebra.prefix import carry_differences, fits_64
-from windrow.algebra.ranges import (
-    as_float64,
-    as_int64,
-    check_overflow,
-    enumerate_lists,
-    moment_result,
-    null_where,
-)
-from windrow.algebra.states import States
+from windrow.algebra.arrays import as_float64, enumerate_lists
 from windrow.algebra.tree import add_dd, add_moments
 from windrow.rows.ordering import LOWEST, exact
 
-t = pa.types
+if TYPE_CHECKING:
+    from windrow.algebra.states import States
 
 
 @dataclass(frozen=True)
@@ -68,84 +58,13 @@ class SpannedColumn:
     def float_sums(self) -> np.ndarray:
         """The sum for each query; several aggregates ask for it."""
         values, spans = as_float64(self.values), self.spans
-        sums: np.ndarray = _tree_sums(values, spans.first, spans.last, spans.queries)
+        sums: np.ndarray = tree_sums(values, spans.first, spans.last, spans.queries)
         return sums
 
     @functools.cached_property
     def words(self) -> np.ndarray:
         """int64 words in the order of the values."""
         return exact(self.values)
-
-
-def evaluate_spans(aggregation: Aggregation, column: SpannedColumn) -> pa.Array:
-    """The result for each query, of the operation's result type."""
-    operation = aggregation.operation
-    function = _FUNCTIONS.get(operation.name, _by_states)
-    if operation.name in ("sum", "avg") and t.is_decimal(column.values.type):
-        function = _by_states
-    result = function(aggregation, column)
-    expected = operation.result(column.values.type)
-    return result if result.type == expected else result.cast(expected)
-
-
-def _count(aggregation: Aggregation, column: SpannedColumn) -> pa.Array:
-    return pa.array(column.spans.counts, pa.int64())
-
-
-def _sum(aggregation: Aggregation, column: SpannedColumn) -> pa.Array:
-    spans = column.spans
-    nothing = spans.counts == 0
-    if t.is_floating(column.values.type):
-        return null_where(column.float_sums, nothing, pa.float64())
-    low, high = _integer_sums(column)
-    check_overflow(aggregation, bool(fits_64(low, high).all()), "BIGINT")
-    return null_where(low.view(np.int64), nothing, pa.int64())
-
-
-def _avg(aggregation: Aggregation, column: SpannedColumn) -> pa.Array:
-    counts = column.spans.counts
-    if t.is_floating(column.values.type):
-        sums = column.float_sums
-    else:
-        low, high = _integer_sums(column)
-        wide = high.astype(np.float64) * 2.0**64 + low.astype(np.float64)
-        sums = np.where(fits_64(low, high), low.view(np.int64).astype(np.float64), wide)
-    return null_where(sums / np.maximum(counts, 1), counts == 0, pa.float64())
-
-
-def _integer_sums(column: SpannedColumn) -> tuple[np.ndarray, np.ndarray]:
-    spans = column.spans
-    low, high = carry_differences(as_int64(column.values), spans.first, spans.last, spans.queries)
-    return low, high
-
-
-def _bool(aggregation: Aggregation, column: SpannedColumn) -> pa.Array:
-    spans, counts = column.spans, column.spans.counts
-    chosen = column.values.to_numpy(zero_copy_only=False)
-    trues = Spans(spans.first[chosen], spans.last[chosen], spans.queries).counts
-    every = aggregation.operation.name == "bool_and"
-    return null_where(trues == counts if every else trues > 0, counts == 0, pa.bool_())
-
-
-def _moment(aggregation: Aggregation, column: SpannedColumn) -> pa.Array:
-    spans = column.spans
-    found = _tree_moments(as_float64(column.values), spans.first, spans.last, spans.queries)
-    return moment_result(aggregation.operation.name, found, spans.counts == 0)
-
-
-def _best(aggregation: Aggregation, column: SpannedColumn) -> pa.Array:
-    name, spans = aggregation.operation.name, column.spans
-    words = column.words
-    major = column.times if name in ("first", "last") else words
-    if name in ("min", "first"):
-        words, major = ~words, ~major  # the other way round
-    at = _tree_best(major, words, spans.first, spans.last, spans.queries)
-    return column.values.take(pa.array(at, mask=at < 0))
-
-
-def _by_states(aggregation: Aggregation, column: SpannedColumn) -> pa.Array:
-    states = States.of(aggregation, column.values.type)
-    return states.lower(span_states(states, column))
 
 
 def span_states(states: States, column: SpannedColumn) -> pa.Array:
@@ -239,7 +158,7 @@ def _leaves(queries: Any) -> Any:
 
 
 @njit(cache=True, nogil=True)
-def _tree_sums(values: Any, first: Any, last: Any, queries: Any) -> Any:
+def tree_sums(values: Any, first: Any, last: Any, queries: Any) -> Any:
     size = _leaves(queries)
     high, low = np.zeros(2 * size, np.float64), np.zeros(2 * size, np.float64)
     e = 0
@@ -272,7 +191,7 @@ def _tree_sums(values: Any, first: Any, last: Any, queries: Any) -> Any:
 
 
 @njit(cache=True, nogil=True)
-def _tree_best(major: Any, minor: Any, first: Any, last: Any, queries: Any) -> Any:
+def tree_best(major: Any, minor: Any, first: Any, last: Any, queries: Any) -> Any:
     """For each query the element with the largest words, by major and then minor; -1 for none.
 
     Nodes hold the words of their best, not only its number: most elements lose by one comparison.
@@ -336,7 +255,7 @@ def _into(tree: Any, node: Any, value: Any, spread: Any) -> None:
 
 
 @njit(cache=True, nogil=True)
-def _tree_moments(values: Any, first: Any, last: Any, queries: Any) -> Any:
+def tree_moments(values: Any, first: Any, last: Any, queries: Any) -> Any:
     """For each query: count, mean, and sums of powers 2 to 4 of the deviations."""
     size = _leaves(queries)
     tree = np.zeros((2 * size, 5), np.float64)
@@ -363,19 +282,3 @@ def _tree_moments(values: Any, first: Any, last: Any, queries: Any) -> Any:
             node >>= 1
         out[q, 0], out[q, 1], out[q, 2], out[q, 3], out[q, 4] = n, m1, m2, m3, m4
     return out
-
-
-_FUNCTIONS: dict[str, Callable[[Aggregation, SpannedColumn], pa.Array]] = {
-    "count": _count,
-    "sum": _sum,
-    "avg": _avg,
-    "bool_and": _bool,
-    "bool_or": _bool,
-    "min": _best,
-    "max": _best,
-    "first": _best,
-    "last": _best,
-    **dict.fromkeys(
-        ("var_pop", "var_samp", "stddev_pop", "stddev_samp", "skewness", "kurtosis"), _moment
-    ),
-}

@@ -153,7 +153,7 @@ def _input_values(group: GroupBy, parts: Sequence[Part], inputs: Sequence[str]) 
     """The columns that aggregations read, their types checked."""
     table = _together(group, parts, inputs, lambda type_: type_, _likely_type)
     for aggregation in group.aggregations:
-        where = f"GroupBy {group.name!r}: {aggregation.column} {aggregation.label}"
+        where = f"GroupBy {group.name!r}: {aggregation.column} {aggregation.function.label}"
         feature_type(aggregation, table.schema, where)
     return table
 
@@ -200,9 +200,9 @@ def _plain(
 
 def _likely_type(group: GroupBy, column: str) -> pa.DataType:
     """A type that suits all aggregates of a column, for one without values."""
-    operations = [a.operation for a in group.aggregations if a.column == column]
+    functions = [a.function for a in group.aggregations if a.column == column]
     likely = (pa.int64(), pa.bool_())
-    return next((t for t in likely if all(o.takes(t) for o in operations)), likely[0])
+    return next((t for t in likely if all(t in f.takes for f in functions)), likely[0])
 
 
 def _keys(joined: JoinedGroup, left: Rows, events: pa.Table) -> tuple[pa.Table, pa.Table]:

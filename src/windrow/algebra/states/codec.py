@@ -1,6 +1,6 @@
-"""The bytes of partial states: one codec for every kind, driven by the type of the state.
+"""The bytes of partial states: one codec for every kind, driven by the types of its fields.
 
-A state is a struct; its bytes are a header (see `States.header`) and then its fields:
+The bytes of a state are a header (see `header`) and then its fields:
 
     int64           zigzag varint
     binary          length (varint), bytes
@@ -16,6 +16,7 @@ Whole columns are written and read at once: a cursor per state moves from field 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -183,13 +184,15 @@ def _ipc(values: pa.Array) -> bytes:
     return bytes(sink.getvalue())
 
 
-def write_states(states: pa.Array, header: bytes) -> pa.Array:
+def write_states(
+    columns: Sequence[pa.Array], fields: Sequence[pa.Field], header: bytes
+) -> pa.Array:
     """The bytes of each state."""
-    if not len(states):
+    if not len(columns[0]):
         return pa.array([], pa.binary())
     pieces: list[Any] = [pa.scalar(header, pa.binary())]
     listed = False
-    for field, column in zip(states.type, states.flatten(), strict=True):
+    for field, column in zip(fields, columns, strict=True):
         if t.is_int64(field.type):
             pieces.append(_singles(column.to_numpy(zero_copy_only=False)))
         elif t.is_binary(field.type):
@@ -208,14 +211,14 @@ def write_states(states: pa.Array, header: bytes) -> pa.Array:
     return pc.binary_join_element_wise(*pieces, b"")
 
 
-def read_states(data: pa.Array, type_: pa.DataType, skip: int, where: str) -> pa.Array:
+def read_states(data: pa.Array, fields: Sequence[pa.Field], skip: int) -> list[pa.Array]:
     """The inverse of `write_states`, after `skip` bytes of header, which have been checked."""
     offsets, content = binary_parts(data)
     cursor, ends = offsets[:-1] + skip, offsets[1:]
-    reader = _Reader(content, cursor, ends, where)
+    reader = _Reader(content, cursor, ends)
     columns: list[pa.Array] = []
     starts: np.ndarray | None = None
-    for field in type_:
+    for field in fields:
         if t.is_int64(field.type):
             columns.append(pa.array(reader.integers()))
         elif t.is_binary(field.type):
@@ -227,20 +230,20 @@ def read_states(data: pa.Array, type_: pa.DataType, skip: int, where: str) -> pa
             parts = pa.array(starts.astype(np.int32))
             columns.append(pa.ListArray.from_arrays(parts, values, type=field.type))
     reader.finish()
-    return pa.StructArray.from_arrays(columns, fields=list(type_))
+    return columns
 
 
 class _Reader:
     """Reads one field of every state at a time."""
 
-    def __init__(self, data: np.ndarray, cursor: np.ndarray, ends: np.ndarray, where: str) -> None:
-        self.data, self.cursor, self.ends, self.where = data, cursor, ends, where
+    def __init__(self, data: np.ndarray, cursor: np.ndarray, ends: np.ndarray) -> None:
+        self.data, self.cursor, self.ends = data, cursor, ends
 
     def _check(self, right: bool) -> None:
         if not right:
             raise DataError(
-                f"{self.where}: the bytes of a state are damaged (they end early, late, or do not "
-                "hold what they announce); rebuild the states from the events"
+                "the bytes of a state are damaged (they end early, late, or do not hold what they "
+                "announce); rebuild the states from the events"
             )
 
     def integers(self) -> np.ndarray:
@@ -272,18 +275,23 @@ class _Reader:
         if t.is_string(type_) or t.is_binary(type_):
             offsets, data, right = _read_strings(self.data, self.cursor, self.ends, starts)
             self._check(right)
-            found = binary_array(offsets, data, type_)
-            if t.is_string(type_):
-                try:
-                    found.validate(full=True)
-                except pa.ArrowInvalid:
-                    self._check(False)
-            return found
+            return self._valid(binary_array(offsets, data, type_))
         width = 1 if t.is_boolean(type_) else type_.bit_width // 8
         _, data = self.strings(np.diff(starts) * width)
         if t.is_boolean(type_):
             return pa.array(data != 0)
-        return pa.Array.from_buffers(type_, int(starts[-1]), [None, pa.py_buffer(data)])
+        return self._valid(
+            pa.Array.from_buffers(type_, int(starts[-1]), [None, pa.py_buffer(data)])
+        )
+
+    def _valid(self, values: pa.Array) -> pa.Array:
+        """Not all bytes are text, nor do all fit the digits of a decimal."""
+        if t.is_string(values.type) or t.is_decimal(values.type):
+            try:
+                values.validate(full=True)
+            except pa.ArrowInvalid:
+                self._check(False)
+        return values
 
     def _nested(self, starts: np.ndarray, type_: pa.DataType) -> pa.Array:
         offsets, data = self.strings(self.integers())

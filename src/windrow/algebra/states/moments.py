@@ -12,12 +12,14 @@ cancels in truth.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numba import njit
 
-from windrow.algebra.states.wide import BIAS, LIMBS, _magnitude, _read, _rounded
+from windrow.algebra.states.wide import BIAS, LIMBS, Bytes, _magnitude, _read, _rounded
 
 
 @njit(cache=True, nogil=True)
@@ -118,25 +120,54 @@ def scaled(values: Any, exponents: Any) -> Any:
     return out
 
 
-def moment(name: str, counts: np.ndarray, sums: list[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
-    """The statistic `name` of finite values from their count and wide sums of powers.
+@dataclass(frozen=True)
+class Central:
+    """D2, D3 and D4 of states, as mantissas and exponents, (n, 3) each."""
 
-    NaN where it has no value: of no values, of one for `_samp`, of equal ones for shape.
-    """
-    nothing = (np.zeros(counts.size + 1, np.int64), np.zeros(0, np.uint8))
-    padded = [*sums, *[nothing] * (4 - len(sums))]
-    m, e = central(counts, *(part for column in padded for part in column))
-    n = counts.astype(np.float64)
-    m2, e2 = m[:, 0], e[:, 0]
-    odd = e2 & 1
-    even = np.where(odd == 1, 2 * m2, m2)  # with half - odd, D2 = even * 4**half
-    half = (e2 - odd) // 2
-    with np.errstate(all="ignore"):
-        if name == "skewness":
-            return np.asarray(scaled(m[:, 1] / (even * np.sqrt(even)), e[:, 1] - 3 * half))
-        if name == "kurtosis":
-            return np.asarray(scaled(m[:, 2] / (m2 * m2), e[:, 2] - 2 * e2))
-        divisor = n * (n - 1) if name.endswith("_samp") else n * n
-        if name.startswith("stddev"):
-            return np.asarray(scaled(np.sqrt(even / divisor), half))
-        return np.asarray(scaled(m2 / divisor, e2))
+    counts: np.ndarray
+    mantissas: np.ndarray
+    exponents: np.ndarray
+
+    @staticmethod
+    def of(counts: np.ndarray, sums: Sequence[Bytes]) -> Central:
+        """From the counts of finite values and the wide sums of their first powers."""
+        nothing = (np.zeros(counts.size + 1, np.int64), np.zeros(0, np.uint8))
+        padded = [*sums, *[nothing] * (4 - len(sums))]
+        found = central(counts, *(part for column in padded for part in column))
+        return Central(counts, *found)
+
+    def _divisor(self, sample: bool) -> np.ndarray:
+        n = self.counts.astype(np.float64)
+        return n * (n - 1) if sample else n * n
+
+    @property
+    def _halved(self) -> tuple[np.ndarray, np.ndarray]:
+        """D2 as m * 4**e: its root is that of m times 2**e."""
+        m2, e2 = self.mantissas[:, 0], self.exponents[:, 0]
+        odd = e2 & 1
+        return np.where(odd == 1, 2 * m2, m2), (e2 - odd) // 2
+
+    def variance(self, *, sample: bool) -> np.ndarray:
+        """NaN where there is none: of no values, or of one for a sample."""
+        with np.errstate(all="ignore"):
+            quotient = self.mantissas[:, 0] / self._divisor(sample)
+            return np.asarray(scaled(quotient, self.exponents[:, 0]))
+
+    def deviation(self, *, sample: bool) -> np.ndarray:
+        m, e = self._halved
+        with np.errstate(all="ignore"):
+            return np.asarray(scaled(np.sqrt(m / self._divisor(sample)), e))
+
+    def skewness(self) -> np.ndarray:
+        """NaN of equal values."""
+        m, e = self._halved
+        with np.errstate(all="ignore"):
+            quotient = self.mantissas[:, 1] / (m * np.sqrt(m))
+            return np.asarray(scaled(quotient, self.exponents[:, 1] - 3 * e))
+
+    def kurtosis(self) -> np.ndarray:
+        """The excess over that of a normal distribution; NaN of equal values."""
+        m2, e2 = self.mantissas[:, 0], self.exponents[:, 0]
+        with np.errstate(all="ignore"):
+            quotient = self.mantissas[:, 2] / (m2 * m2)
+            return np.asarray(scaled(quotient, self.exponents[:, 2] - 2 * e2))

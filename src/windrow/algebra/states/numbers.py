@@ -1,214 +1,169 @@
-"""Partial states that are counts and exact sums: count, sum, avg, the moments, bool and/or.
+"""Partial states that are exact sums: sum, avg, the moments, bool and/or.
 
-Every field adds and subtracts without loss: counts as integers, sums as wide numbers (see
-`wide`). NaN and infinities are counted apart, so that they go as they came.
+Every field adds and subtracts without loss: counts as integers, sums as wide numbers (see `wide`).
+NaN and infinities are counted apart, so that they go as they came.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
-from windrow.algebra.aggregation import Aggregation
+from windrow.algebra.arrays import as_float64, as_int64
+from windrow.algebra.grouping import group_rows, group_sums
 from windrow.algebra.states.codec import binary_array, binary_parts
-from windrow.algebra.states.moments import moment
+from windrow.algebra.states.kind import Columns, Held, Kind, Rows
 from windrow.algebra.states.wide import (
+    Bytes,
     add_wide,
-    group_rows,
     is_wide,
+    multiply_wide,
     sum_halves,
     sum_powers,
-    to_floats,
-    to_halves,
 )
-from windrow.errors import DataError
 from windrow.rows.hashing import decimal_halves
 
 t = pa.types
 POWERS = ("total", "squares", "cubes", "fourths")
 SPECIAL = ("nans", "infinities", "negative_infinities")
-_LIMIT = 10**38  # the first unscaled value that DECIMAL(38, s) cannot hold
-
-
-def number_fields(value_type: pa.DataType, powers: int, trues: bool) -> pa.DataType:
-    """The type of a state with the sums of `powers` powers, or the count of trues."""
-    names = ["count"]
-    if powers > 1 or (powers and t.is_floating(value_type)):
-        names += SPECIAL
-    if trues:
-        names.append("trues")
-    fields = [pa.field(name, pa.int64()) for name in names]
-    return pa.struct([*fields, *(pa.field(name, pa.binary()) for name in POWERS[:powers])])
-
-
-def _sum_groups(values: np.ndarray, groups: np.ndarray, count: int) -> np.ndarray:
-    out = np.zeros(count, np.int64)
-    np.add.at(out, groups, values)
-    return out
+TRUES = "trues"
 
 
 @dataclass(frozen=True)
-class Numbers:
-    """States of counts and sums; `type` decides which."""
+class Numbers(Kind):
+    """The sums of the first `powers` powers; or, of booleans, the number of trues."""
 
-    aggregation: Aggregation
     value_type: pa.DataType
-    type: pa.DataType
+    powers: int = 0
+    trues: bool = False
 
     @property
-    def invertible(self) -> bool:
-        return True
+    def _as_floats(self) -> bool:
+        """Whether values are summed as doubles, which may be NaN or infinite."""
+        return self.powers > 1 or (self.powers == 1 and bool(t.is_floating(self.value_type)))
 
-    def lift(self, values: pa.Array, times: np.ndarray, groups: np.ndarray, count: int) -> pa.Array:
-        names = [field.name for field in self.type]
-        columns = {"count": np.bincount(groups, minlength=count)}
-        if "trues" in names:
-            flags = values.to_numpy(zero_copy_only=False)
-            columns["trues"] = np.bincount(groups[flags], minlength=count)
-        sums: dict[str, pa.Array] = {}
-        if "total" in names:
-            order, starts = group_rows(groups, count)
-            if "nans" in names:
-                floats = values.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
-                odd = np.flatnonzero(~np.isfinite(floats))
-                which, where = floats[odd], groups[odd]
-                for name, chosen in zip(
-                    SPECIAL, (np.isnan(which), which == np.inf, which == -np.inf), strict=True
-                ):
-                    columns[name] = np.bincount(where[chosen], minlength=count)
-                bits = floats.view(np.int64)
-                for power, name in enumerate(POWERS, 1):
-                    if name in names:
-                        sums[name] = binary_array(*sum_powers(bits, order, starts, power))
-            else:
-                sums["total"] = binary_array(*sum_halves(_halves(values), order, starts))
-        return self._made({n: pa.array(c.astype(np.int64)) for n, c in columns.items()} | sums)
+    @property
+    def fields(self) -> list[pa.Field]:
+        counts = [*(SPECIAL if self._as_floats else ()), *([TRUES] if self.trues else [])]
+        return [
+            *(pa.field(name, pa.int64()) for name in counts),
+            *(pa.field(name, pa.binary()) for name in POWERS[: self.powers]),
+        ]
 
-    def _made(self, columns: dict[str, pa.Array]) -> pa.Array:
-        fields = list(self.type)
-        return pa.StructArray.from_arrays([columns[f.name] for f in fields], fields=fields)
+    def lift(self, rows: Rows, count: int) -> Columns:
+        if self.trues:
+            return [_tally(rows, rows.values.to_numpy(zero_copy_only=False), count)]
+        parts = _Parts.of(rows, count)
+        if not self._as_floats:
+            return [parts.sums(sum_halves, _halves(rows.values))]
+        floats = as_float64(rows.values)
+        odd = np.flatnonzero(~np.isfinite(floats))
+        which = floats[odd]
+        special = (np.isnan(which), which == np.inf, which == -np.inf)
+        columns = [_tally(rows, odd[chosen], count) for chosen in special]
+        bits = floats.view(np.int64)
+        for power in range(1, self.powers + 1):
+            columns.append(parts.sums(sum_powers, bits, power))
+        return columns
 
-    def combine(self, states: pa.Array, groups: np.ndarray, count: int) -> pa.Array:
-        return self._add(states, np.ones(len(states), np.int64), groups, count)
+    def combine(self, columns: Columns, groups: np.ndarray, count: int) -> Columns:
+        return self._add(columns, np.ones(groups.size, np.int64), groups, count)
 
-    def subtract(self, states: pa.Array, others: pa.Array) -> pa.Array:
-        n = len(states)
-        signs = np.repeat(np.array([1, -1]), n)
-        return self._add(pa.concat_arrays([states, others]), signs, np.tile(np.arange(n), 2), n)
+    def invert(self, columns: Columns) -> Columns:
+        size = len(columns[0])
+        return self._add(columns, np.full(size, -1), np.arange(size), size)
 
-    def _add(self, states: pa.Array, signs: np.ndarray, groups: np.ndarray, count: int) -> pa.Array:
-        order, starts = group_rows(groups, count)
-        columns: dict[str, pa.Array] = {}
-        for field, column in zip(self.type, states.flatten(), strict=True):
-            if t.is_int64(field.type):
+    def _add(self, columns: Columns, signs: np.ndarray, groups: np.ndarray, count: int) -> Columns:
+        added: Columns = []
+        order, starts = group_rows(groups, count) if self.powers else (groups, groups)
+        for column in columns:
+            if t.is_int64(column.type):
                 values = column.to_numpy(zero_copy_only=False) * signs
-                columns[field.name] = pa.array(_sum_groups(values, groups, count))
+                added.append(pa.array(group_sums(values, groups, count)))
             else:
-                added = add_wide(*binary_parts(column), signs, order, starts)
-                columns[field.name] = binary_array(*added)
-        return self._made(columns)
+                sums = add_wide(*binary_parts(column), signs, order, starts)
+                added.append(binary_array(*sums))
+        return added
 
-    def lower(self, states: pa.Array) -> pa.Array:
-        columns = dict(zip([f.name for f in self.type], states.flatten(), strict=True))
-        numbers = {
-            name: column.to_numpy(zero_copy_only=False)
-            for name, column in columns.items()
-            if t.is_int64(column.type)
-        }
-        if any((column < 0).any() for column in numbers.values()):
-            raise DataError(
-                f"{self.aggregation.column}: more was subtracted from a state of "
-                f"{self.aggregation.operation.name} than it held"
-            )
-        name = self.aggregation.operation.name
-        count = numbers["count"]
-        empty = count == 0
-        if name == "count":
-            return columns["count"]
-        if name == "bool_and":
-            return pa.array(numbers["trues"] == count, mask=empty)
-        if name == "bool_or":
-            return pa.array(numbers["trues"] > 0, mask=empty)
-        sums = [binary_parts(columns[power]) for power in POWERS if power in columns]
-        if name == "sum" and not t.is_floating(self.value_type):
-            return self._whole_sums(sums[0], empty)
-        if name in ("sum", "avg"):
-            totals = to_floats(*sums[0])
-            if numbers.keys() & SPECIAL:
-                totals = _with_special(totals, numbers)
-            with np.errstate(all="ignore"):
-                if name == "avg":
-                    totals = totals / np.maximum(count, 1)
-                    if t.is_decimal(self.value_type):
-                        totals = totals / 10.0**self.value_type.scale
-            return pa.array(totals, pa.float64(), mask=empty)
-        return self._moments(sums, numbers)
+    def is_whole(self, held: Held) -> bool:
+        counted = [held.integers(f.name) for f in self.fields if t.is_int64(f.type)]
+        if any((number < 0).any() for number in counted):
+            return False
+        if counted and (np.sum(counted, axis=0) > held.count).any():
+            return False
+        sums = [binary_parts(held.columns[name])[0] for name in POWERS[: self.powers]]
+        return not any((np.diff(offsets)[held.empty] > 0).any() for offsets in sums)
 
-    def _moments(
-        self, sums: list[tuple[np.ndarray, np.ndarray]], numbers: dict[str, np.ndarray]
-    ) -> pa.Array:
-        name = self.aggregation.operation.name
-        count = numbers["count"]
-        special = numbers["nans"] + numbers["infinities"] + numbers["negative_infinities"] > 0
-        result = moment(name, count, sums)
-        nothing = count < (2 if name.endswith("_samp") else 1)
-        if name in ("skewness", "kurtosis"):
-            # Without a spread there is no shape: 0 / 0 is the only NaN that finite sums give.
-            nothing = nothing | (np.isnan(result) & ~special)
-        if not name.startswith("var"):
-            # A variance that DOUBLE does not hold is infinite, and what is derived from it is as
-            # in DOUBLE's arithmetic, though wide sums would know better.
-            beyond = np.isinf(moment("var_pop", count, sums[:2]))
-            shape = name in ("skewness", "kurtosis")
-            result = np.where(beyond, np.nan if shape else np.inf, result)
-        return pa.array(np.where(special, np.nan, result), pa.float64(), mask=nothing)
-
-    def _whole_sums(self, sums: tuple[np.ndarray, np.ndarray], empty: np.ndarray) -> pa.Array:
-        halves, fits = to_halves(*sums)
-        low, high = halves[:, 0], halves[:, 1].view(np.int64)
-        if t.is_decimal(self.value_type):
-            # |sum| < 10**38: compare the magnitude's halves.
-            negative = high < 0
-            magnitude_low = np.where(negative, ~low + np.uint64(1), low)
-            magnitude_high = np.where(negative, ~high + (magnitude_low == 0), high)
-            top, rest = np.int64(_LIMIT >> 64), np.uint64(_LIMIT & (2**64 - 1))
-            fits &= (magnitude_high >= 0) & (
-                (magnitude_high < top) | ((magnitude_high == top) & (magnitude_low < rest))
-            )
-            self._check(fits, "DECIMAL(38)")
-            type_ = pa.decimal128(38, self.value_type.scale)
-            valid = pa.array(~empty).buffers()[1]
-            return pa.Array.from_buffers(type_, empty.size, [valid, pa.py_buffer(halves)])
-        found = np.ascontiguousarray(low).view(np.int64)
-        self._check(fits & (high == found >> 63), "BIGINT")
-        return pa.array(found, pa.int64(), mask=empty)
-
-    def _check(self, fits: np.ndarray, type_: str) -> None:
-        if not fits.all():
-            raise DataError(
-                f"{self.aggregation.column}: a sum does not fit {type_}; cast the column to "
-                "DOUBLE or to a smaller DECIMAL in the source's select"
-            )
-
-    def check(self, states: pa.Array) -> bool:
-        """Whether the sums of states that were read are wide numbers."""
-        columns = [c for c in states.flatten() if t.is_binary(c.type)]
+    def is_sound(self, held: Held) -> bool:
+        """Whether the sums are wide numbers."""
         return all(
-            is_wide(*binary_parts(column), power).all() for power, column in enumerate(columns, 1)
+            is_wide(*binary_parts(held.columns[name]), power).all()
+            for power, name in enumerate(POWERS[: self.powers], 1)
         )
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """Rows by what is summed together, and how these sums are added up to those of groups.
+
+    Rows that come, and rows that go, are summed by group; rows with larger diffs one by one, and
+    are multiplied. Without diffs the sums are those of groups already.
+    """
+
+    order: np.ndarray
+    starts: np.ndarray
+    weights: np.ndarray | None
+    groups: np.ndarray
+    count: int
+
+    @staticmethod
+    def of(rows: Rows, count: int) -> _Parts:
+        groups, diffs = rows.groups, rows.diffs
+        if diffs is None:
+            order, starts = group_rows(groups, count)
+            return _Parts(order, starts, None, groups, count)
+        many = np.abs(diffs) != 1
+        part = np.where(diffs < 0, groups + count, groups)
+        part[many] = 2 * count + np.arange(np.count_nonzero(many))
+        signs = np.repeat(np.array([1, -1]), count)
+        order, starts = group_rows(part, 2 * count + np.count_nonzero(many))
+        weights = np.concatenate([signs, diffs[many]])
+        return _Parts(
+            order,
+            starts,
+            weights,
+            np.concatenate([np.tile(np.arange(count), 2), groups[many]]),
+            count,
+        )
+
+    def sums(self, kernel: Callable[..., Bytes], values: np.ndarray, *power: int) -> pa.Array:
+        offsets, data = kernel(values, self.order, self.starts, *power)
+        if self.weights is not None:
+            signs = self.weights
+            if signs.size > 2 * self.count:
+                offsets, data = multiply_wide(offsets, data, signs)
+                signs = np.ones_like(signs)
+            order, starts = group_rows(self.groups, self.count)
+            offsets, data = add_wide(offsets, data, signs, order, starts)
+        return binary_array(offsets, data)
+
+
+def _tally(rows: Rows, chosen: np.ndarray, count: int) -> pa.Array:
+    """How many of the chosen rows each group has."""
+    groups = rows.groups[chosen]
+    if rows.diffs is None:
+        found = np.bincount(groups, minlength=count).astype(np.int64, copy=False)
+    else:
+        found = group_sums(rows.diffs[chosen], groups, count)
+    return pa.array(found)
 
 
 def _halves(values: pa.Array) -> np.ndarray:
     """Integers or decimals as (n, 2) uint64: low and high half of 128 bits."""
     if t.is_decimal(values.type):
         return np.ascontiguousarray(decimal_halves(values))
-    numbers = values.cast(pa.int64()).to_numpy(zero_copy_only=False)
+    numbers = as_int64(values)
     return np.stack([numbers, numbers >> 63], axis=1).view(np.uint64)
-
-
-def _with_special(totals: np.ndarray, numbers: dict[str, np.ndarray]) -> np.ndarray:
-    up, down = numbers["infinities"] > 0, numbers["negative_infinities"] > 0
-    totals = np.where(up, np.inf, np.where(down, -np.inf, totals))
-    return np.where((numbers["nans"] > 0) | (up & down), np.nan, totals)

@@ -13,30 +13,17 @@ import numpy as np
 import pyarrow as pa
 from numba import njit
 
-from windrow.algebra.aggregation import Aggregation
-from windrow.algebra.operations import Law
-from windrow.algebra.ranges import enumerate_lists, list_offsets
-from windrow.errors import DataError, DefinitionError
+from windrow.algebra.arrays import enumerate_lists
+from windrow.algebra.grouping import group_sums
+from windrow.algebra.states.kind import Columns, Held, Kind, Rows
+from windrow.algebra.types import list_type
 from windrow.merging import sort_words
 from windrow.rows.lists import list_parts
 from windrow.rows.ordering import exact
 from windrow.rows.types import canonical_values
 
 t = pa.types
-
-
-@dataclass(frozen=True)
-class Order:
-    """Which values are best: by value, or by (time, value); the smallest first, or the largest."""
-
-    by_time: bool = False
-    descending: bool = False
-    unique: bool = False
-    single: bool = False  # the one best value, not a list
-
-
-def list_type(element: pa.DataType) -> pa.DataType:
-    return pa.list_(pa.field("element", element))
+VALUES, TIMES, COUNTS = "values", "times", "counts"
 
 
 def _lists(starts: np.ndarray, values: pa.Array) -> pa.Array:
@@ -68,27 +55,44 @@ def _best_rows(words: Any, groups: Any, count: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class Bests:
+class Order:
+    """Which values are best: by value, or by (time, value); the smallest first, or the largest."""
+
+    by_time: bool = False
+    descending: bool = False
+    unique: bool = False
+
+
+@dataclass(frozen=True)
+class Bests(Kind):
     """The best k values (all for k None), best first, with their times where those decide."""
 
-    aggregation: Aggregation
     value_type: pa.DataType
     order: Order
-    k: int | None
+    k: int | None = None
+    single: bool = False  # k is one by nature, and need not be written
 
     @property
-    def type(self) -> pa.DataType:
-        fields = [pa.field("values", list_type(self.value_type))]
+    def fields(self) -> list[pa.Field]:
+        fields = [pa.field(VALUES, list_type(self.value_type))]
         if self.order.by_time:
-            fields.append(pa.field("times", list_type(pa.int64())))
-        return pa.struct(fields)
+            fields.append(pa.field(TIMES, list_type(pa.int64())))
+        return fields
 
     @property
-    def invertible(self) -> bool:
-        return False
+    def parameters(self) -> tuple[int, ...]:
+        return () if self.k is None or self.single else (self.k,)
 
-    def lift(self, values: pa.Array, times: np.ndarray, groups: np.ndarray, count: int) -> pa.Array:
-        values = canonical_values(values)
+    def lift(self, rows: Rows, count: int) -> Columns:
+        values, times, groups = canonical_values(rows.values), rows.times, rows.groups
+        if rows.diffs is not None and not self.order.unique:
+            often = rows.diffs if self.k is None else np.minimum(rows.diffs, self.k)
+            again = np.repeat(np.arange(groups.size), often)
+            values, groups = values.take(pa.array(again)), groups[again]
+            times = times[again] if self.order.by_time else times
+        return self._kept(values, times, groups, count)
+
+    def _kept(self, values: pa.Array, times: np.ndarray, groups: np.ndarray, count: int) -> Columns:
         keys = [times] if self.order.by_time else []
         if not t.is_nested(values.type):  # nested values have no order; arrival decides
             keys.append(exact(values))
@@ -104,7 +108,7 @@ class Bests:
         columns = [_lists(starts, values.take(pa.array(rows)))]
         if self.order.by_time:
             columns.append(_lists(starts, pa.array(times[rows])))
-        return pa.StructArray.from_arrays(columns, fields=list(self.type))
+        return columns
 
     def _ranked(self, words: np.ndarray, groups: np.ndarray) -> np.ndarray:
         """The rows that are kept: by group, the best first."""
@@ -122,59 +126,47 @@ class Bests:
         _, within = enumerate_lists(sizes)
         return rows[within < self.k]
 
-    def combine(self, states: pa.Array, groups: np.ndarray, count: int) -> pa.Array:
-        columns = states.flatten()
+    def combine(self, columns: Columns, groups: np.ndarray, count: int) -> Columns:
         starts, values = list_parts(columns[0])
         owner = np.repeat(groups, np.diff(starts))
         times = np.zeros(0, np.int64)
         if self.order.by_time:
             times = list_parts(columns[1])[1].to_numpy(zero_copy_only=False)
-        return self.lift(values, times, owner, count)
+        return self._kept(canonical_values(values), times, owner, count)
 
-    def subtract(self, states: pa.Array, others: pa.Array) -> pa.Array:
-        raise not_invertible(self.aggregation)
+    def is_sound(self, held: Held) -> bool:
+        lengths = np.diff(list_parts(held.columns[VALUES])[0])
+        most = held.count if self.k is None else np.minimum(held.count, self.k)
+        if self.order.unique:
+            return bool(((lengths <= most) & ((lengths > 0) == (most > 0))).all())
+        return bool((lengths == most).all())
 
-    def lower(self, states: pa.Array) -> pa.Array:
-        starts, values = list_parts(states.flatten()[0])
-        lengths = np.diff(starts)
-        if self.aggregation.operation.of_nothing == 0:
-            return pa.array(lengths, pa.int64())
-        if self.order.single:
-            return values.take(pa.array(starts[:-1], mask=lengths == 0))
-        return pa.ListArray.from_arrays(
-            list_offsets(lengths), values, type=list_type(self.value_type)
-        )
 
-    def check(self, states: pa.Array) -> bool:
-        return True
+def value_lists(held: Held) -> tuple[np.ndarray, pa.Array]:
+    """Where the values of each state start (and last, end), and the values."""
+    return list_parts(held.columns[VALUES])
 
 
 @dataclass(frozen=True)
-class Counts:
+class Counts(Kind):
     """Every value with how often it occurs, by value; counts of zero are left out."""
 
-    aggregation: Aggregation
     value_type: pa.DataType
 
     @property
-    def type(self) -> pa.DataType:
-        return pa.struct(
-            [
-                pa.field("values", list_type(self.value_type)),
-                pa.field("counts", list_type(pa.int64())),
-            ]
-        )
+    def fields(self) -> list[pa.Field]:
+        return [
+            pa.field(VALUES, list_type(self.value_type)),
+            pa.field(COUNTS, list_type(pa.int64())),
+        ]
 
-    @property
-    def invertible(self) -> bool:
-        return True
+    def lift(self, rows: Rows, count: int) -> Columns:
+        diffs = np.ones(rows.groups.size, np.int64) if rows.diffs is None else rows.diffs
+        return self._added(canonical_values(rows.values), diffs, rows.groups, count)
 
-    def lift(self, values: pa.Array, times: np.ndarray, groups: np.ndarray, count: int) -> pa.Array:
-        return self._add(canonical_values(values), np.ones(len(values), np.int64), groups, count)
-
-    def _add(
+    def _added(
         self, values: pa.Array, counts: np.ndarray, groups: np.ndarray, count: int
-    ) -> pa.Array:
+    ) -> Columns:
         words = np.vstack([groups, exact(values)])
         rows = sort_words(words)
         words = words[:, rows]
@@ -185,54 +177,28 @@ class Counts:
         kept = sums != 0
         rows, sums = rows[first[kept]], sums[kept]
         starts = _starts(groups[rows], count)
-        columns = [_lists(starts, values.take(pa.array(rows))), _lists(starts, pa.array(sums))]
-        return pa.StructArray.from_arrays(columns, fields=list(self.type))
+        return [_lists(starts, values.take(pa.array(rows))), _lists(starts, pa.array(sums))]
 
-    def _parts(self, states: pa.Array) -> tuple[np.ndarray, pa.Array, np.ndarray]:
-        """Offsets, values and counts of all states."""
-        values, counts = states.flatten()
-        starts, elements = list_parts(values)
-        return starts, elements, list_parts(counts)[1].to_numpy(zero_copy_only=False)
+    def combine(self, columns: Columns, groups: np.ndarray, count: int) -> Columns:
+        starts, values = list_parts(columns[0])
+        counts = list_parts(columns[1])[1].to_numpy(zero_copy_only=False)
+        return self._added(values, counts, np.repeat(groups, np.diff(starts)), count)
 
-    def combine(self, states: pa.Array, groups: np.ndarray, count: int) -> pa.Array:
-        starts, values, counts = self._parts(states)
-        return self._add(values, counts, np.repeat(groups, np.diff(starts)), count)
+    def invert(self, columns: Columns) -> Columns:
+        starts, counts = list_parts(columns[1])
+        return [columns[0], _lists(starts, pa.array(-counts.to_numpy(zero_copy_only=False)))]
 
-    def subtract(self, states: pa.Array, others: pa.Array) -> pa.Array:
-        n = len(states)
-        starts, values, counts = self._parts(states)
-        taken, less, without = self._parts(others)
-        groups = np.repeat(np.tile(np.arange(n), 2), np.append(np.diff(starts), np.diff(taken)))
-        both = pa.concat_arrays([values, less])
-        return self._add(both, np.append(counts, -without), groups, n)
+    def is_whole(self, held: Held) -> bool:
+        return not (value_counts(held)[2] < 0).any()
 
-    def lower(self, states: pa.Array) -> pa.Array:
-        starts, values, counts = self._parts(states)
-        if (counts < 0).any():
-            raise DataError(
-                f"{self.aggregation.column}: more was subtracted from a state of "
-                f"{self.aggregation.operation.name} than it held"
-            )
-        lengths = np.diff(starts)
-        if self.aggregation.operation.of_nothing == 0:
-            return pa.array(lengths, pa.int64())
-        if self.aggregation.k is not None:
-            owner, _ = enumerate_lists(lengths)
-            order = np.lexsort((np.arange(counts.size), -counts, owner))
-            _, within = enumerate_lists(lengths)
-            order = order[within < self.aggregation.k]
-            lengths = np.minimum(lengths, self.aggregation.k)
-            values, counts = values.take(pa.array(order)), counts[order]
-        return pa.MapArray.from_arrays(list_offsets(lengths), values, pa.array(counts))
-
-    def check(self, states: pa.Array) -> bool:
-        return True
+    def is_sound(self, held: Held) -> bool:
+        starts, _, counts = value_counts(held)
+        owner = np.repeat(np.arange(held.count.size), np.diff(starts))
+        total = group_sums(counts, owner, held.count.size)
+        return bool((total == held.count).all() and (counts != 0).all())
 
 
-def not_invertible(aggregation: Aggregation) -> DefinitionError:
-    operation = aggregation.operation
-    needs = "every value" if operation.law is Law.BASIC else "the values"
-    return DefinitionError(
-        f"{aggregation.column}: states of {operation.name} (class {operation.law.value}) cannot be "
-        f"subtracted; rebuild them from {needs} that remain"
-    )
+def value_counts(held: Held) -> tuple[np.ndarray, pa.Array, np.ndarray]:
+    """As `value_lists`, and the count of each value."""
+    starts, values = value_lists(held)
+    return starts, values, list_parts(held.columns[COUNTS])[1].to_numpy(zero_copy_only=False)

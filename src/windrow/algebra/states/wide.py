@@ -32,22 +32,6 @@ _ROOM = 4 * LIMBS + 8  # no number needs more bytes
 Bytes = tuple[np.ndarray, np.ndarray]  # offsets (n + 1, int64) and data (uint8)
 
 
-@njit(cache=True, nogil=True)
-def group_rows(groups: Any, count: Any) -> Any:
-    """Rows by group, each group's in their order: positions, and where each group starts."""
-    starts = np.zeros(count + 1, np.int64)
-    for i in range(groups.size):
-        starts[groups[i] + 1] += 1
-    for g in range(count):
-        starts[g + 1] += starts[g]
-    place = starts[:count].copy()
-    order = np.empty(groups.size, np.int64)
-    for i in range(groups.size):
-        order[place[groups[i]]] = i
-        place[groups[i]] += 1
-    return order, starts
-
-
 @njit(inline="always")
 def _carry(acc: Any, low: Any, high: Any) -> Any:
     """Bring digits [low, high) into [0, 2**32); returns (high, sign).
@@ -246,6 +230,40 @@ def add_wide(source: Any, data: Any, signs: Any, order: Any, starts: Any) -> Any
             out = _grown(out, used)
             used = _write(acc, low, high, out, used)
         offsets[g + 1] = used
+    return offsets, out[:used].copy()
+
+
+@njit(cache=True, nogil=True)
+def multiply_wide(source: Any, data: Any, weights: Any) -> Any:
+    """Each wide number times its weight (int64)."""
+    acc = np.zeros(LIMBS, np.int64)
+    offsets = np.zeros(source.size, np.int64)
+    out = np.empty(16 * source.size + _ROOM, np.uint8)
+    used = 0
+    for i in range(source.size - 1):
+        start, end = source[i], source[i + 1]
+        if start < end and weights[i]:
+            exponent = np.int64(data[start]) | (np.int64(data[start + 1]) << 8)
+            if exponent >= 1 << 15:
+                exponent -= 1 << 16
+            first = exponent + BIAS_BYTES
+            for at in range(start + 2, end):
+                byte = np.int64(data[at])
+                if at == end - 1 and byte >= 128:
+                    byte -= 256
+                # The weight in pieces of 24 bits, so that no product exceeds 64.
+                for piece in range(3):
+                    factor = weights[i] >> (24 * piece)
+                    if piece < 2:
+                        factor &= 0xFFFFFF
+                    place = first + at - start - 2 + 3 * piece
+                    value = (byte * factor) << (8 * (place & 3))
+                    acc[place >> 2] += value & _MASK
+                    acc[(place >> 2) + 1] += value >> 32
+            out = _grown(out, used)
+            last = first + end - start - 3 + 6
+            used = _write(acc, first >> 2, (last >> 2) + 2, out, used)
+        offsets[i + 1] = used
     return offsets, out[:used].copy()
 
 

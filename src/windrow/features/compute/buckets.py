@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from windrow.algebra.ranges import list_offsets
+from windrow.algebra.arrays import list_offsets
 from windrow.merging import sort_words
 
 

@@ -10,7 +10,9 @@ import numpy as np
 import pyarrow as pa
 
 from windrow.algebra.aggregation import Aggregation
-from windrow.algebra.ranges import Column, Ranges, enumerate_lists, evaluate
+from windrow.algebra.arrays import enumerate_lists
+from windrow.algebra.evaluate import evaluate
+from windrow.algebra.ranges import Column, Ranges
 from windrow.algebra.spans import SpannedColumn, Spans
 from windrow.features.compute.buckets import gather_maps, lanes_of
 from windrow.features.compute.events import Events

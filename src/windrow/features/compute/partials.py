@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from windrow.algebra.aggregation import Aggregation
+from windrow.algebra.evaluate import states_of
 from windrow.algebra.spans import span_states
 from windrow.algebra.states import States
 from windrow.features.compute.buckets import gather_maps, lanes_of
@@ -55,7 +56,7 @@ def partial_features(
 def partial(aggregation: Aggregation, spanned: Spanned) -> pa.Table:
     """The states of elements for the queries that count them."""
     column = spanned.column
-    states = States.of(aggregation, column.values.type)
+    states = states_of(aggregation, column.values.type)
     there = np.flatnonzero(column.spans.counts > 0)
     found = span_states(states, column).take(pa.array(there))
     levels = [level.take(pa.array(spanned.leader(there))) for level in spanned.levels]
@@ -74,7 +75,7 @@ def combine_features(
     for feature, tables in zip(group.features, partials, strict=True):
         aggregation = feature.aggregation
         type_ = inputs.field(aggregation.column).type
-        states = States.of(aggregation, input_type(type_))
+        states = states_of(aggregation, input_type(type_))
         results.append(combine_partials(states, tables, queries + 1))
     return results
 
@@ -104,7 +105,7 @@ def no_partials(group: GroupBy, inputs: pa.Schema) -> list[pa.Table]:
             levels.append(inputs.field(aggregation.bucket).type)
         if pa.types.is_map(type_):
             levels.append(type_.key_type)
-        state = States.of(aggregation, input_type(type_)).type
+        state = states_of(aggregation, input_type(type_)).type
         fields = [(QUERY, pa.int64()), *((f"b{i}", t) for i, t in enumerate(levels))]
         found.append(pa.schema([*fields, (STATE, state)]).empty_table())
     return found

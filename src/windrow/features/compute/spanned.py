@@ -11,7 +11,8 @@ import pyarrow as pa
 from numba import njit
 
 from windrow.algebra.aggregation import Aggregation
-from windrow.algebra.spans import SpannedColumn, evaluate_spans
+from windrow.algebra.evaluate import evaluate_spans
+from windrow.algebra.spans import SpannedColumn
 from windrow.algebra.windows import Window, WindowKind
 from windrow.features.compute.buckets import gather_maps
 from windrow.features.compute.lifetimes import NEVER

@@ -19,7 +19,7 @@ def input_type(column: pa.DataType) -> pa.DataType:
 def feature_type(aggregation: Aggregation, inputs: pa.Schema, where: str) -> pa.DataType:
     """The type of an aggregation's result, given the types of the columns it reads."""
     column = inputs.field(aggregation.column).type
-    result = aggregation.operation.result_type(input_type(column), where)
+    result = aggregation.function.result_type(input_type(column), where)
     if t.is_map(column):
         result = pa.map_(column.key_type, result)
     if aggregation.bucket is not None:

@@ -115,7 +115,7 @@ def _layout(group: GroupBy, source: Source, found: pa.Schema, conditions: Sequen
         require_columns(found.names, [name], f"GroupBy {group.name!r}")
     types = canonical_schema(pa.schema([found.field(name) for name in inputs]))
     for aggregation in group.aggregations:
-        where = f"GroupBy {group.name!r}: {aggregation.column} {aggregation.label}"
+        where = f"GroupBy {group.name!r}: {aggregation.column} {aggregation.function.label}"
         feature_type(aggregation, types, where)
     keys = canonical_schema(pa.schema([found.field(name) for name in group.keys]))
     changing = any(_changes(one) for one in group.sources)

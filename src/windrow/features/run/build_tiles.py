@@ -12,7 +12,7 @@ from windrow.features.plan.arrangement import PlannedArrangement
 from windrow.features.plan.passes import PassPlan
 from windrow.features.strategies.merge import SliceJob
 from windrow.features.strategies.tiles.job import TiledJob, hot_slices, plan_tiles
-from windrow.features.strategies.tiles.tiling import TILE_ORDER, TileRows, Tiling, tile_name
+from windrow.features.strategies.tiles.tiling import TILE_ORDER, TileRows, Tiling
 from windrow.features.strategies.tiles.windows import Tiled
 from windrow.shard.plan import even_cuts, slices_between
 from windrow.shard.shard import Shard
@@ -59,7 +59,7 @@ def _tiles(
     kept = arrangement.uri.startswith(f"{stages.store.uri}/arrangements/")
     place = "/".join(arrangement.uri.split("/")[-2:])
     root = stages.store.uri if kept else work.uri
-    uri = f"{root}/tiles/{place}/{tile_name(tiling.aggregation)}-{name}"
+    uri = f"{root}/tiles/{place}/{tiling.name}-{name}"
     options = stages.store.options_dict
     try:
         shard = Shard.open(uri, storage_options=options)

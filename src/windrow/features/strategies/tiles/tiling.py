@@ -25,6 +25,7 @@ import numpy as np
 import pyarrow as pa
 
 from windrow.algebra.aggregation import Aggregation
+from windrow.algebra.evaluate import states_of
 from windrow.algebra.states import States
 from windrow.arrangements.rows import SortedRows
 from windrow.features.compute.buckets import lanes_of
@@ -47,14 +48,6 @@ TILE_ORDER = by_hash(EVENT_TIME)
 QUERY_BLOCK = 65_536  # queries that are given their tiles at a time
 
 
-def tile_name(aggregation: Aggregation) -> str:
-    """Names the tiles of an aggregation, whatever its windows."""
-    bare = replace(aggregation, windows=(), percentiles=(), alias=None)
-    if aggregation.percentiles:
-        bare = replace(bare, percentiles=(0.5,))
-    return digest(bare.identity)
-
-
 @dataclass(frozen=True)
 class Tiling:
     """How the tiles of one aggregation are made from a group's arrangement. Picklable."""
@@ -63,8 +56,14 @@ class Tiling:
     arranged: Arranged
 
     @property
+    def name(self) -> str:
+        """Names the tiles, whatever the windows: of one input and one kind of states."""
+        one = self.aggregation
+        return digest(self.states.header.written.hex(), one.column, one.bucket, one.condition)
+
+    @property
     def states(self) -> States:
-        return States.of(self.aggregation, input_type(self._type(self.aggregation.column)))
+        return states_of(self.aggregation, input_type(self._type(self.aggregation.column)))
 
     def _type(self, column: str) -> pa.DataType:
         return self.arranged.layout.input_schema.field(column).type

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from windrow.algebra.aggregation import Aggregation
-from windrow.algebra.ranges import enumerate_lists
+from windrow.algebra.arrays import enumerate_lists
 from windrow.algebra.windows import Window
 from windrow.arrangements.rows import SortedRows, bounds_of, expanded
 from windrow.features.compute.buckets import lanes_of

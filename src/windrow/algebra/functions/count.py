@@ -1,0 +1,42 @@
+"""How many values there are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from windrow.algebra.function import Function
+from windrow.algebra.law import Law
+from windrow.algebra.ranges import Column, Ranges
+from windrow.algebra.registry import declare
+from windrow.algebra.spans import SpannedColumn
+from windrow.algebra.states.kind import Held, Kind, Nothing
+from windrow.algebra.types import ANYTHING
+
+
+@declare
+@dataclass(frozen=True)
+class Count(Function):
+    """How many values are not null."""
+
+    name = "count"
+    law = Law.GROUP
+    takes = ANYTHING
+    of_nothing = 0
+    code = 1
+
+    def result(self, value: pa.DataType) -> pa.DataType:
+        return pa.int64()
+
+    def state(self, value: pa.DataType) -> Kind:
+        return Nothing()
+
+    def lower(self, held: Held) -> pa.Array:
+        return pa.array(held.count)
+
+    def over_ranges(self, column: Column, ranges: Ranges) -> pa.Array:
+        return pa.array(ranges.end - ranges.start, pa.int64())
+
+    def over_spans(self, column: SpannedColumn) -> pa.Array:
+        return pa.array(column.spans.counts, pa.int64())

@@ -1,0 +1,108 @@
+"""The one best value: by value (min, max), or by the order of rows (first, last)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import pyarrow as pa
+
+from windrow.algebra.function import Function
+from windrow.algebra.law import Law
+from windrow.algebra.ranges import Column, Ranges
+from windrow.algebra.registry import declare
+from windrow.algebra.spans import SpannedColumn, tree_best
+from windrow.algebra.states.kind import Held, Kind
+from windrow.algebra.states.values import Bests, Order, value_lists
+from windrow.algebra.tree import range_best
+from windrow.algebra.types import SCALARS
+
+
+@dataclass(frozen=True)
+class Extreme(Function):
+    """The best value by an order."""
+
+    takes = SCALARS
+    order: ClassVar[Order]
+
+    def result(self, value: pa.DataType) -> pa.DataType:
+        return value
+
+    def state(self, value: pa.DataType) -> Kind:
+        return Bests(value, self.order, k=1, single=True)
+
+    def lower(self, held: Held) -> pa.Array:
+        starts, values = value_lists(held)
+        return values.take(pa.array(starts[:-1], mask=held.empty))
+
+    def over_spans(self, column: SpannedColumn) -> pa.Array:
+        spans, words = column.spans, column.words
+        major = column.times if self.order.by_time else words
+        if not self.order.descending:
+            words, major = ~words, ~major  # the smallest words are best
+        at = tree_best(major, words, spans.first, spans.last, spans.queries)
+        return column.values.take(pa.array(at, mask=at < 0))
+
+
+@dataclass(frozen=True)
+class ByValue(Extreme):
+    """The smallest or largest value."""
+
+    law = Law.LATTICE
+
+    def over_ranges(self, column: Column, ranges: Ranges) -> pa.Array:
+        largest = self.order.descending
+        at = range_best(column.words, ranges.start, ranges.end, largest=largest)
+        return column.values.take(pa.array(at, mask=at < 0))
+
+
+@dataclass(frozen=True)
+class ByTime(Extreme):
+    """The value at an end of the range, once values of one moment are sorted."""
+
+    law = Law.ORDER
+    ordered = True
+
+    def over_ranges(self, column: Column, ranges: Ranges) -> pa.Array:
+        at = ranges.end - 1 if self.order.descending else ranges.start
+        return column.in_order.values.take(pa.array(at, mask=ranges.empty))
+
+
+@declare
+@dataclass(frozen=True)
+class Min(ByValue):
+    """The smallest value; NaN is larger than every number."""
+
+    name = "min"
+    code = 7
+    order = Order()
+
+
+@declare
+@dataclass(frozen=True)
+class Max(ByValue):
+    """The largest value; NaN is larger than every number."""
+
+    name = "max"
+    code = 8
+    order = Order(descending=True)
+
+
+@declare
+@dataclass(frozen=True)
+class First(ByTime):
+    """The value of the earliest event; of several at one time, the smallest value."""
+
+    name = "first"
+    code = 9
+    order = Order(by_time=True)
+
+
+@declare
+@dataclass(frozen=True)
+class Last(ByTime):
+    """The value of the latest event; of several at one time, the largest value."""
+
+    name = "last"
+    code = 10
+    order = Order(by_time=True, descending=True)
