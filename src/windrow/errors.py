@@ -37,6 +37,10 @@ class ShardNotFoundError(WindrowError):
     """No shard rests at this URI."""
 
 
+class ShardRetiredError(ShardNotFoundError):
+    """A shard that is of no use any more, and about to be removed."""
+
+
 class ShardExistsError(WindrowError):
     """A shard rests at this URI already."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 from collections import Counter
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +70,11 @@ class Folder:
         stages = Stages(self.engine, self.state, Silent())
         builder = Builder(stages, lambda piece, name: None)
         work = Store.at(f"{self.state.uri}/tmp")
-        return builder.build(self.content, find(self.content, self.state), None, work)
+        todo = find(self.content, self.state)
+        with ExitStack() as holds:
+            shard, _ = builder.build(self.content, todo, None, work, holds)
+            assert "a run" in [one.reader for one in shard.holds()]
+        return Shard.open(shard.uri)
 
 
 def summed(uri: str) -> Counter[Any]:

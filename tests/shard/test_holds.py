@@ -21,7 +21,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from windrow import Shard
-from windrow.errors import StorageError, TimeRangeError
+from windrow.errors import ShardRetiredError, StorageError, TimeRangeError, WindrowError
 from windrow.shard import holds
 from windrow.shard.log import Log
 from windrow.storage.store import Store
@@ -166,7 +166,7 @@ def test_a_shard_that_nobody_holds_can_be_retired(shard: Shard) -> None:
     assert other.retire()
     assert other.retire()
     for use in (shard.snapshot, lambda: shard.hold().__enter__(), lambda: fill(shard, 1)):
-        with pytest.raises(TimeRangeError, match="the shard is retired"):
+        with pytest.raises(ShardRetiredError, match="the shard is retired"):
             use()
     assert shard.holds() == []
 
@@ -358,7 +358,7 @@ def test_in_every_order_a_shard_is_held_or_retired(
         try:
             hold = reader.hold(1)
             hold.__enter__()
-        except (TimeRangeError, StorageError):
+        except WindrowError:
             return  # it is retired, or even gone
         for _ in range(3):
             turns.step()

@@ -27,8 +27,8 @@ from windrow import Shard
 from windrow.errors import (
     ShardExistsError,
     ShardNotFoundError,
+    ShardRetiredError,
     StorageError,
-    TimeRangeError,
     UpperMismatchError,
 )
 from windrow.shard.cache import PartCache
@@ -464,7 +464,7 @@ def test_a_reader_that_holds_the_shard_finishes(place: Place) -> None:
     assert names(shard) == sorted(part.path for part in other.snapshot().parts)
     assert count_updates(other.snapshot().to_table(), with_time=False) == oracle.snapshot(39)
     assert other.retire()
-    with pytest.raises(TimeRangeError, match="retired"):
+    with pytest.raises(ShardRetiredError, match="retired"):
         shard.hold().__enter__()
 
 

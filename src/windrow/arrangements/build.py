@@ -2,13 +2,15 @@
 
 Rows are appended at the time at which they are taken in. A run that is interrupted resumes after
 the last finished step; if another process extends the same arrangement, the one that comes second
-looks again at what is left to do.
+looks again at what is left to do. Whoever uses an arrangement holds it: what others do to it
+meanwhile neither changes nor removes what is read.
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
@@ -16,7 +18,12 @@ from windrow.arrangements.content import FILE, Content
 from windrow.arrangements.find import REBUILT, Todo, find, is_lost
 from windrow.arrangements.manifest import Manifest, Step, Take, read_all
 from windrow.arrangements.retract import BothRows, RetractedRows
-from windrow.errors import ShardNotFoundError, UpperMismatchError
+from windrow.errors import (
+    ShardExistsError,
+    ShardNotFoundError,
+    ShardRetiredError,
+    UpperMismatchError,
+)
 from windrow.shard.append import TaskRows
 from windrow.shard.shard import Shard
 from windrow.sources.pieces import Piece
@@ -44,36 +51,61 @@ class Narrowing(Protocol):
 
 @dataclass(frozen=True)
 class Builder:
-    """Carries out the steps of arrangements. `reject` is given the pieces that are read."""
+    """Carries out the steps of arrangements, for `reader`.
+
+    `reject` is given the pieces that are read.
+    """
 
     stages: Stages
     reject: Reject
+    reader: str = "a run"
 
-    def build(self, content: Content, todo: Todo, rows: int | None, work: Store) -> Shard:
-        """The arrangement, with everything taken in that is not there yet.
+    def build(
+        self, content: Content, todo: Todo, rows: int | None, work: Store, holds: ExitStack
+    ) -> tuple[Shard, Todo]:
+        """The arrangement, with everything taken in that is not there yet; and how that was done.
 
-        `rows` is about how many; an arrangement for this run only rests beneath `work`.
+        The shard stays as it is then, whatever others append: `holds` keeps it until it is closed.
+        What was done is `todo`, unless another process was first. `rows` is about how many are
+        taken in; an arrangement for this run only rests beneath `work`.
         """
         if todo.uri is None:
             shard = self.open(f"{work.uri}/{content.name}", content)
             self._take_in(content, todo, shard, rows)
-            return shard
+            return shard.pin(), todo
         for left in reversed(range(ATTEMPTS)):
-            shard = self.open(todo.uri, content)
-            if not todo.pending:
-                return shard
-            try:
-                self._take_in(content, todo, shard, rows)
-                break
-            except UpperMismatchError:
-                if not left:
-                    raise
-                todo = find(content, self.stages.store)  # another process was first
-                assert todo.uri is not None
-        self._compact(content, shard)
+            with ExitStack() as attempt:
+                try:
+                    assert todo.uri is not None
+                    shard = self._extend(content, todo, rows, attempt)
+                    holds.push(attempt.pop_all())
+                    return shard, todo
+                except (UpperMismatchError, ShardRetiredError):
+                    if not left:
+                        raise
+            todo = find(content, self.stages.store)  # another process was first
+        raise AssertionError
+
+    def _extend(self, content: Content, todo: Todo, rows: int | None, holds: ExitStack) -> Shard:
+        """The arrangement, held from before the first step that is to be done."""
+        assert todo.uri is not None
+        shard = self.open(todo.uri, content)
+        held = holds.enter_context(shard.hold(reader=self.reader))
+        if todo.pending:
+            self._take_in(content, todo, shard, rows)
+            held.advance(max(shard.upper - 1, held.time))
+        if not todo.manifest.is_done(shard):
+            raise UpperMismatchError(
+                f"{shard.uri}: another process extended the arrangement", upper=shard.upper
+            )
+        shard.pin()
+        if not todo.pending:
+            return shard
+        self._compact(content, todo.uri)
         todo.manifest.sweep(Store.at(shard.uri, self.stages.store.options_dict), shard)
         sweep(todo, content, self.stages.store)
-        return shard
+        compacted = self.open(todo.uri, content)
+        return compacted.pin() if todo.manifest.is_done(compacted) else shard
 
     def open(self, uri: str, content: Content) -> Shard:
         """The shard of an arrangement, new or as it is."""
@@ -81,6 +113,8 @@ class Builder:
         try:
             return Shard.open(uri, storage_options=options)
         except ShardNotFoundError:
+            pass
+        try:
             return Shard.create(
                 uri,
                 content.stored_schema,
@@ -88,6 +122,8 @@ class Builder:
                 order=content.order,
                 storage_options=options,
             )
+        except ShardExistsError:  # another process was first
+            return Shard.open(uri, storage_options=options)
 
     def _take_in(self, content: Content, todo: Todo, shard: Shard, rows: int | None) -> None:
         manifest = todo.manifest
@@ -163,15 +199,18 @@ class Builder:
             found.append(RetractedRows.of(shard, step.retracts, self.stages.engine.tasks))
         return functools.reduce(BothRows, found) if found else None
 
-    def _compact(self, content: Content, shard: Shard) -> None:
+    def _compact(self, content: Content, uri: str) -> None:
         """Merge runs once there are many, and drop rows that were retracted once they are many."""
+        shard = self.open(uri, content)
         stats = shard.stats()
         title = f"compact {content.title}"
+        newest = shard.upper - 1
         if not content.retracts and stats.retractions > RETRACTED * stats.rows:
-            with self.stages.stage(title, stats.rows):
-                shard.advance_since(shard.upper - 1)
-                shard.compact(everything=True, spark=self.stages.spark)
-                shard.vacuum()  # of what is older than any reader
+            # As long as somebody reads an earlier time, retractions remain.
+            if shard.advance_since(newest) == newest:
+                with self.stages.stage(title, stats.rows):
+                    shard.compact(everything=True, spark=self.stages.spark)
+                    shard.vacuum()
         elif shard.is_untidy(fanout=RUNS):
             with self.stages.stage(title, stats.rows):
                 shard.compact(fanout=RUNS, spark=self.stages.spark)
@@ -185,20 +224,28 @@ def _numbered(frame: DataFrame, number: int) -> DataFrame:
 
 
 def sweep(todo: Todo, content: Content, root: Store) -> None:
-    """Remove other generations of an arrangement that are of no use beside it."""
+    """Remove other generations of an arrangement that are of no use beside it, and not in use."""
     assert todo.uri is not None
     parent, _, kept = todo.uri.rpartition("/")
     options = root.options_dict
     for generation in Store.at(parent, options).folders():
         store = Store.at(f"{parent}/{generation}", options)
-        if generation != kept and _is_useless(store, todo.manifest, content):
+        if generation != kept and _is_removable(store, todo.manifest, content):
             Store.at(f"{root.uri}/tiles/{content.name}/{generation}", options).remove()
             store.remove()
 
 
+def _is_removable(store: Store, beside: Manifest, content: Content) -> bool:
+    try:
+        shard = Shard.open(store.uri, storage_options=store.options_dict)
+    except ShardNotFoundError:
+        return bool(store.names())  # what is left of one that was being removed
+    return shard.retired or (_is_useless(store, beside, content) and shard.retire())
+
+
 def _is_useless(store: Store, beside: Manifest, content: Content) -> bool:
     last = max(read_all(store), key=lambda m: m.next_number, default=None)
-    if last is None or _is_read(store):
+    if last is None:
         return False
     lost = {file for file in last.files if is_lost(file, store.options_dict)}
     if sum(f.bytes for f in lost) > REBUILT * sum(f.bytes for f in last.files):
@@ -208,9 +255,4 @@ def _is_useless(store: Store, beside: Manifest, content: Content) -> bool:
     if content.dated or all(p.rows is not None or p.shard for p in content.pieces):
         # Whatever it has is in the other, and can be told apart there.
         return last.files.keys() - lost <= beside.files.keys()
-    return False
-
-
-def _is_read(store: Store) -> bool:
-    """Whether somebody still reads a generation."""
     return False

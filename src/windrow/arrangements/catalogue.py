@@ -9,16 +9,16 @@ the truth, and a catalogue that is lost costs nothing but its names.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from windrow.arrangements.content import Content
 from windrow.arrangements.manifest import Manifest
-from windrow.errors import ShardNotFoundError, StorageError
+from windrow.errors import ShardNotFoundError
+from windrow.shard.holds import Held
 from windrow.shard.shard import Shard
 from windrow.storage.names import digest
+from windrow.storage.records import read_record, write_record
 from windrow.storage.store import Store
 from windrow.time import now_millis
 
@@ -38,7 +38,8 @@ class Entry:
     """An arrangement as it rests.
 
     `files` are the input files that are taken in, `shards` the time up to which each shard was
-    read; `upper` and `since` are the arrangement's own frontiers.
+    read; `upper` and `since` are the arrangement's own frontiers. `users` have used it at some
+    time, `readers` hold it right now.
     """
 
     name: str
@@ -54,6 +55,7 @@ class Entry:
     shards: tuple[int, ...]
     finished: bool
     users: tuple[User, ...]
+    readers: tuple[Held, ...]
 
 
 def note_use(content: Content, root: Store, user: str) -> None:
@@ -67,8 +69,8 @@ def note_use(content: Content, root: Store, user: str) -> None:
         "key": [sources.get(name, name) for name in content.key],
         "columns": [sources.get(name, name) for name in content.schema.names],
     }
-    _write(folder, _CONTENT, described)
-    _write(folder, f"users/{digest(user)}.json", {"name": user, "at": now_millis()})
+    write_record(folder, _CONTENT, described)
+    write_record(folder, f"users/{digest(user)}.json", {"name": user, "at": now_millis()})
 
 
 def entries(root: Store) -> Iterator[Entry]:
@@ -77,14 +79,16 @@ def entries(root: Store) -> Iterator[Entry]:
     for name in folder.folders():
         own = Store.at(f"{folder.uri}/{name}", root.options_dict)
         notes = _described(root, name)
-        described = _read(notes, _CONTENT)
+        described = read_record(notes, _CONTENT) or {}
         names = [one for one in notes.names() if one.startswith("users/")]
-        users = [found for one in names if (found := _read(notes, one))]
+        users = [found for one in names if (found := read_record(notes, one))]
         for generation in own.folders():
             store = Store.at(f"{own.uri}/{generation}", root.options_dict)
             try:
                 shard = Shard.open(store.uri, storage_options=store.options_dict)
             except ShardNotFoundError:
+                continue
+            if shard.retired:
                 continue
             current = Manifest.current(store, shard)
             stats = shard.stats()
@@ -102,23 +106,9 @@ def entries(root: Store) -> Iterator[Entry]:
                 shards=() if current is None else tuple(current.shards.values()),
                 finished=current is not None and current.done(shard) == len(current.steps),
                 users=tuple(User(user["name"], user["at"]) for user in users),
+                readers=tuple(shard.holds()),
             )
 
 
 def _described(root: Store, name: str) -> Store:
     return Store.at(f"{root.uri}/catalogue/arrangements/{name}", root.options_dict)
-
-
-def _write(store: Store, name: str, value: dict[str, Any]) -> None:
-    folder, _, file = name.rpartition("/")
-    at = Store.at(f"{store.uri}/{folder}", store.options_dict) if folder else store
-    with at.open_output(file) as out:
-        out.write(json.dumps(value).encode())
-
-
-def _read(store: Store, name: str) -> dict[str, Any]:
-    try:
-        found = json.loads(store.open_input(name).read())
-    except (StorageError, OSError, ValueError):
-        return {}  # not there, or half written
-    return found if isinstance(found, dict) else {}

@@ -4,7 +4,7 @@
     arrangements/NAME/GENERATION/_manifests/      which inputs it has taken in
 
 - All inputs are the same: the arrangement is used as it is.
-- New files came, or a shard went on: they are taken in, nothing else is read.
+- There are new files, or new updates of a shard: they are taken in, nothing else is read.
 - A file was rewritten or removed: the rows that it held are retracted, and what it holds now is
   taken in, in the same append where tasks read the files.
 - Most of it was rewritten or removed: it is rebuilt, as another generation.
@@ -24,6 +24,7 @@ from windrow.errors import ShardNotFoundError
 from windrow.shard.part import Part
 from windrow.shard.predicate import Predicate, col
 from windrow.shard.shard import Shard
+from windrow.storage.names import digest
 from windrow.storage.store import Store
 
 STEP_ROWS = 64_000_000  # rows of files that one append takes in; an interrupted run repeats one
@@ -119,7 +120,11 @@ def find(content: Content, root: Store) -> Todo:
         why = "a snapshot or a mutation was rewritten, removed, or came late"
     if generations and inputs.shards:
         why = "the shard no longer tells what has changed since"
-    return Todo(f"{folder.uri}/{manifest.digest}", manifest, 0, 0, why)
+    # Files may be as they were when an earlier generation was built, which has gone on since.
+    name = manifest.digest
+    while name in generations:
+        name = digest(name)
+    return Todo(f"{folder.uri}/{name}", manifest, 0, 0, why)
 
 
 def _candidate(folder: Store, generation: str, inputs: Inputs) -> Todo | None:
@@ -129,7 +134,7 @@ def _candidate(folder: Store, generation: str, inputs: Inputs) -> Todo | None:
         shard = Shard.open(store.uri, storage_options=store.options_dict)
     except ShardNotFoundError:
         return None
-    current = Manifest.current(store, shard)
+    current = None if shard.retired else Manifest.current(store, shard)
     if current is None:
         return None
     todo = _unchanged(inputs, current, shard) or _extension(inputs, current, shard, store)
@@ -166,7 +171,7 @@ def _of_files(numbers: tuple[int, ...]) -> Predicate:
 
 
 def _unchanged(inputs: Inputs, current: Manifest, shard: Shard) -> Todo | None:
-    """Go on with the manifest as it is, if it holds all inputs, or will do so."""
+    """Keep the manifest as it is, if it holds all inputs, or will do so."""
     done = current.done(shard)
     pending = {n for step in current.steps[done:] for n in step.numbers().values()}
     later = {file for file, number in current.files.items() if number in pending}

@@ -7,15 +7,15 @@ the step's number: so it is known, whatever happened, which inputs are in.
 
 from __future__ import annotations
 
-import json
+import functools
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
 from windrow.arrangements.content import UNTRACKED
-from windrow.errors import StorageError
 from windrow.shard.shard import Shard
 from windrow.storage.names import digest
+from windrow.storage.records import read_record, write_record
 from windrow.storage.store import Store
 
 FOLDER = "_manifests"
@@ -85,9 +85,9 @@ class Manifest:
     moments: tuple[int, ...] = ()
     after: str = ""  # the digest of the manifest that these steps extend
 
-    @property
+    @functools.cached_property
     def digest(self) -> str:
-        return digest(self._text())
+        return digest(self._record())
 
     def mark(self, step: int) -> str:
         return f"{self.digest}-{step}"
@@ -96,27 +96,28 @@ class Manifest:
         """How many of the steps the shard has taken in."""
         return sum(shard.marked(self.mark(n)) is not None for n in range(len(self.steps)))
 
+    def is_done(self, shard: Shard) -> bool:
+        """Whether the shard holds what the manifest says, and nothing beyond."""
+        return self.is_current(shard) and self.done(shard) == len(self.steps)
+
     def is_current(self, shard: Shard) -> bool:
         """Whether the last append of the shard is a step of this manifest."""
         done = self.done(shard)
         return done > 0 and shard.marked(self.mark(done - 1)) == shard.upper
 
-    def _text(self) -> str:
-        return json.dumps(
-            {
-                "files": sorted([*file, number] for file, number in self.files.items()),
-                "shards": sorted(self.shards.items()),
-                "steps": [asdict(step) for step in self.steps],
-                "next_number": self.next_number,
-                "retractions": self.retractions,
-                "moments": self.moments,
-                "after": self.after,
-            }
-        )
+    def _record(self) -> dict[str, Any]:
+        return {
+            "files": sorted([*file, number] for file, number in self.files.items()),
+            "shards": sorted(self.shards.items()),
+            "steps": [asdict(step) for step in self.steps],
+            "next_number": self.next_number,
+            "retractions": self.retractions,
+            "moments": self.moments,
+            "after": self.after,
+        }
 
     def write(self, store: Store) -> None:
-        with _folder(store).open_output(f"{self.digest}.json") as out:
-            out.write(self._text().encode())
+        write_record(_folder(store), f"{self.digest}.json", self._record())
 
     @staticmethod
     def current(store: Store, shard: Shard) -> Manifest | None:
@@ -134,10 +135,9 @@ class Manifest:
 def read_all(store: Store) -> Iterator[Manifest]:
     folder = _folder(store)
     for name in folder.names():
-        try:
-            yield _parse(json.loads(folder.open_input(name).read()))
-        except (ValueError, KeyError, TypeError, StorageError):
-            continue  # half written by a process that died: no append carries its digest
+        record = read_record(folder, name)
+        if record is not None:  # another process has removed it
+            yield _parse(record)
 
 
 def _folder(store: Store) -> Store:

@@ -104,7 +104,7 @@ def hold(log: Log, time: int, reader: str, seconds: float | None) -> Iterator[Ho
         log.refresh()
         log.fence(time)
         if time < log.since:
-            raise _too_late(log, time)
+            raise log.retired_error() if log.retired else _too_late(log, time)
         if log.version > lease.about["version"]:
             lease.change(_about(reader, time, log.version))
         yield Hold(log, lease)
@@ -123,8 +123,6 @@ def writing(log: Log, run: str) -> Iterator[None]:
 
 
 def _too_late(log: Log, time: int) -> TimeRangeError:
-    if log.retired:
-        return TimeRangeError(f"{log.store.uri}: the shard is retired, and about to be removed")
     return TimeRangeError(
         f"{log.store.uri}: history before {log.since} may be forgotten already, so it cannot be "
         f"held at {time}; hold a time in [{log.since}, {log.upper})"

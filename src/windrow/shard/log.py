@@ -24,8 +24,8 @@ from windrow.errors import (
     CommitConflictError,
     ShardExistsError,
     ShardNotFoundError,
+    ShardRetiredError,
     StorageError,
-    TimeRangeError,
     UpperMismatchError,
 )
 from windrow.shard.part import Part, parts_from_log
@@ -49,6 +49,7 @@ class Log:
         self.store = store
         self.spec = spec
         self._table = table
+        self.pinned = False  # stays at the version it knows, whatever others commit
         self._schema = table.schema()
         self._parts: tuple[int, list[Part]] | None = None
         self._transactions: tuple[int, dict[str, int | None]] = (-1, {})  # of one version
@@ -158,6 +159,9 @@ class Log:
         """Whether nobody may use the shard any more."""
         return self.since >= LATEST
 
+    def retired_error(self) -> ShardRetiredError:
+        return ShardRetiredError(f"{self.store.uri}: the shard is retired, and about to be removed")
+
     def marked(self, mark: str) -> int | None:
         """The `upper` of the append that carried `mark`."""
         return self._transaction(f"{MARK}.{mark}")
@@ -176,6 +180,8 @@ class Log:
         return known[name]
 
     def refresh(self) -> None:
+        if self.pinned:
+            return
         try:
             self._table.update_incremental()
         except (DeltaError, OSError) as error:
@@ -207,7 +213,7 @@ class Log:
 
         def check() -> bool:
             if self.retired:
-                raise TimeRangeError(f"{self.store.uri}: the shard is retired; nothing is appended")
+                raise self.retired_error()
             if self.upper == lower:
                 return True
             if self.has_append(lower, upper, token):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from windrow.errors import OptionError, SchemaError, TimeRangeError
+from windrow.errors import OptionError, SchemaError, TimeRangeError, WindrowError
 from windrow.rows.types import is_nested
 from windrow.shard import holds
 from windrow.shard.adopt import adopt_files
@@ -141,6 +141,14 @@ class Shard:
     def refresh(self) -> Shard:
         """See what other writers did. Reads and writes refresh by themselves."""
         self._log.refresh()
+        return self
+
+    def pin(self) -> Shard:
+        """Stay at the version that this handle knows, for reads alone, whatever others do.
+
+        For readers with a `hold` that read several times: all of them see the same.
+        """
+        self._log.pinned = True
         return self
 
     def append(
@@ -312,10 +320,10 @@ class Shard:
             times = TimeRange(upper, upper - 1, lower)
         return self._read(times, columns, where, keys, limit, consolidate, cache)
 
-    def _range_error(self, what: str) -> TimeRangeError:
+    def _range_error(self, what: str) -> WindrowError:
         if self._log.retired:
-            valid = "the shard is retired, and about to be removed"
-        elif self.since >= self.upper:
+            return self._log.retired_error()
+        if self.since >= self.upper:
             valid = "nothing has been appended yet"
         else:
             valid = f"the shard can be read at times in [{self.since}, {self.upper})"
@@ -407,6 +415,11 @@ class Shard:
                 f"and stays below upper ({self.upper})"
             )
         return holds.advance_since(self._log, since)
+
+    @property
+    def retired(self) -> bool:
+        """Whether it is unusable, and about to be removed, as of the last refresh."""
+        return self._log.retired
 
     def retire(self) -> bool:
         """Make the shard unusable, so that it can be removed; False if somebody holds it."""

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import replace
 
 from windrow.arrangements.build import Builder
 from windrow.arrangements.find import whole
+from windrow.errors import StorageError
 from windrow.features.plan.arrangement import PlannedArrangement
 from windrow.features.plan.passes import PassPlan
 from windrow.features.run.results import commit_result, frame_schema, write_frame
@@ -18,15 +22,35 @@ from windrow.spark.stages import Stages
 from windrow.storage.store import Store
 
 
-def arrange(stages: Stages, one: PlannedArrangement, work: Store) -> Shard:
-    """The arrangement, with everything taken in that is not there yet."""
+def arrange(
+    stages: Stages, one: PlannedArrangement, work: Store, reader: str, holds: ExitStack
+) -> tuple[Shard, PlannedArrangement]:
+    """The arrangement, with everything taken in that is not there yet, held until `holds` close.
+
+    It comes with what was done, which may differ from the plan if another process was first.
+    """
     if one.inputs.shard is not None:
-        return one.inputs.shard
-    return builder(stages).build(one.inputs.content, one.todo, one.pending_rows, work)
+        return one.inputs.shard, one
+    content, rows = one.inputs.content, one.pending_rows
+    shard, todo = builder(stages, reader).build(content, one.todo, rows, work, holds)
+    return shard, replace(one, todo=todo)
 
 
-def builder(stages: Stages) -> Builder:
-    return Builder(stages, lambda piece, name: quarantine(stages, piece, name))
+def hold_sources(known: Sequence[PlannedArrangement], reader: str, holds: ExitStack) -> None:
+    """Keep the history of shards that are sources, as far back as it was planned with."""
+    shards = {p.shard.uri: p.shard for one in known for p in one.inputs.content.pieces if p.shard}
+    for shard in shards.values():
+        try:
+            holds.enter_context(shard.hold(shard.since, reader=reader))
+        except StorageError as error:
+            warnings.warn(
+                f"{error}: the source cannot be held while it is read; do not vacuum it meanwhile",
+                stacklevel=2,
+            )
+
+
+def builder(stages: Stages, reader: str = "a run") -> Builder:
+    return Builder(stages, lambda piece, name: quarantine(stages, piece, name), reader)
 
 
 def gather(

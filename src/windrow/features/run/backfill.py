@@ -3,13 +3,14 @@
 Each step leaves its work where the next finds it, and nothing is visible before it is whole: an
 arrangement by its commit, a result by its own. What is only needed on the way rests beneath
 `tmp/`. A run that is interrupted leaves it there, and the next run of the same plan over the same
-data goes on after the last finished slice.
+data resumes after the last finished slice.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -28,7 +29,7 @@ from windrow.features.inputs.queries import (
 from windrow.features.plan.backfill import BackfillPlan
 from windrow.features.plan.passes import PassPlan
 from windrow.features.plan.strategy import BROADCAST, GATHER, MERGE, TILES
-from windrow.features.run.arrange import arrange, gather, quarantine
+from windrow.features.run.arrange import arrange, gather, hold_sources, quarantine
 from windrow.features.run.build_tiles import build_tiles
 from windrow.features.run.results import commit_result, frame_schema, read_result, write_frame
 from windrow.features.strategies.arranged import REJECTED, Arranged
@@ -99,8 +100,9 @@ class BackfillRun:
         started = time.perf_counter()
         self._check_result()
         try:
-            with work_folder(self.stages.store, self.plan.fingerprint) as work:
-                shards = {n: self._arrange(n, work) for n in sorted(self.plan.arranged)}
+            with work_folder(self.stages.store, self.plan.fingerprint) as work, ExitStack() as held:
+                hold_sources(self.plan.arrangements, self._name, held)
+                shards = {n: self._arrange(n, work, held) for n in sorted(self.plan.arranged)}
                 schema, written = self._features(shards, work)
                 commit_result(self.plan.result, schema, written.parts)
         except WindrowError:
@@ -125,7 +127,7 @@ class BackfillRun:
 
     def _check_result(self) -> None:
         """Refuse a result that could not be stored or derived, before anything is computed."""
-        what, schema = f"Join {self.plan.join.name!r}", self.plan.schema
+        what, schema = self._name, self.plan.schema
         try:
             canonical_schema(schema)  # refuses a name that occurs twice
             if self.plan.join.derive:
@@ -136,11 +138,17 @@ class BackfillRun:
             raise SchemaError(str(error) if what in str(error) else f"{what}: {error}") from error
         check_storable(schema, what)
 
-    def _arrange(self, number: int, work: Store) -> Shard:
-        one = self.plan.arrangements[number]
-        shard = arrange(self.stages, one, work)
+    @property
+    def _name(self) -> str:
+        return f"Join {self.plan.join.name!r}"
+
+    def _arrange(self, number: int, work: Store, held: ExitStack) -> Shard:
+        known = list(self.plan.arrangements)
+        shard, one = arrange(self.stages, known[number], work, self._name, held)
+        known[number] = one
+        self.plan = replace(self.plan, arrangements=tuple(known))
         if one.inputs.shard is None and one.todo.uri is not None:
-            note_use(one.inputs.content, self.stages.store, f"Join {self.plan.join.name!r}")
+            note_use(one.inputs.content, self.stages.store, self._name)
         return shard
 
     def _drop_files(self) -> None:
