@@ -28,7 +28,8 @@ from windrow.errors import (
     StorageError,
     UpperMismatchError,
 )
-from windrow.shard.part import Part, parts_from_log
+from windrow.shard.actions import parts_from_log
+from windrow.shard.part import Part
 from windrow.shard.spec import FORMAT_VERSION, ShardSpec
 from windrow.spark.tasks import WrittenFile
 from windrow.storage.delta import create_table, hides_ntz
@@ -195,7 +196,8 @@ class Log:
         if self._parts is None or self._parts[0] != self.version:
             stream = self._table.get_add_actions(flatten=False)
             actions = pa.RecordBatchReader.from_stream(stream).read_all()
-            self._parts = (self.version, list(parts_from_log(actions, self.spec)))
+            known = {} if self._parts is None else {part.path: part for part in self._parts[1]}
+            self._parts = (self.version, parts_from_log(actions, self.spec, known))
         return self._parts[1]
 
     def append(

@@ -17,7 +17,7 @@ import datetime as dt
 import functools
 import json
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -88,7 +88,7 @@ class Part:
     bytes: int
     prefix: tuple[int, int]
     time: tuple[int, int]
-    bounds: dict[str, Bounds] = field(default_factory=dict, compare=False, repr=False)
+    bounds: Mapping[str, Bounds] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def sorted(self) -> bool:
@@ -308,35 +308,6 @@ def _json_value(value: Any) -> Any:
     if isinstance(value, dt.date):
         return value.isoformat()
     return None
-
-
-def parts_from_log(actions: pa.Table, spec: ShardSpec) -> Iterator[Part]:
-    """Parts from Delta's table of add actions."""
-    # One level only: the column `a.b` and the field `b` of a column `a` stay apart.
-    actions = actions.flatten()
-    columns = {name: actions.column(name).to_pylist() for name in actions.column_names}
-    names = [n for n in scalar_columns(spec.schema) if f"min.{n}" in columns]
-    empty = [None] * actions.num_rows
-    for i, path in enumerate(columns["path"]):
-        rows = columns["num_records"][i]
-        bounds = {
-            name: Bounds(
-                columns[f"min.{name}"][i],
-                columns[f"max.{name}"][i],
-                columns.get(f"null_count.{name}", empty)[i],
-                rows,
-            )
-            for name in names
-        }
-        yield Part(
-            path=path,
-            name=PartName.parse(path),
-            rows=rows,
-            bytes=columns["size_bytes"][i],
-            prefix=(columns[f"min.{PREFIX}"][i], columns[f"max.{PREFIX}"][i]),
-            time=(columns[f"min.{TIME}"][i], columns[f"max.{TIME}"][i]),
-            bounds=bounds,
-        )
 
 
 def stored_table(updates: pa.Table, spec: ShardSpec) -> pa.Table:

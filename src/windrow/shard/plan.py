@@ -10,6 +10,7 @@ parts that hold nothing else tell how it is spread.
 from __future__ import annotations
 
 import itertools
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -40,25 +41,34 @@ class ReadPlan:
 
 def plan_read(scan: Scan, parts: Sequence[Part], slices: int) -> ReadPlan:
     """Cut the parts that `scan` may need into about `slices` even slices."""
-    wanted = [part for part in parts if scan.may_hold(part)]
-    skipped = tuple(part for part in parts if not scan.may_hold(part))
+    wanted: list[Part] = []
+    skipped: list[Part] = []
+    for part in parts:
+        (wanted if scan.may_hold(part) else skipped).append(part)
     unsorted = sum(part.rows for part in wanted if not part.sorted)
     slices = max(slices, -(-unsorted // UNSORTED_ROWS), 1)
     cuts = even_cuts(wanted, slices, scan.spec)
     found = slices_between(wanted, cuts)
-    return ReadPlan(tuple(s for s in found if s.runs), skipped)
+    return ReadPlan(tuple(s for s in found if s.runs), tuple(skipped))
 
 
 def slices_between(parts: Sequence[Part], cuts: Sequence[Bound]) -> list[Slice]:
     """One slice more than there are cuts; each with the parts that overlap it."""
-    runs = runs_of(parts)
-    bounds = [START, *cuts, None]
-    found = []
-    for start, end in itertools.pairwise(bounds):
-        assert start is not None
-        inside = [[part for part in run if _overlaps(part, start, end)] for run in runs]
-        found.append(Slice(start, end, tuple(tuple(run) for run in inside if run)))
-    return found
+    prefixes = [prefix for prefix, _ in cuts]
+    inside: list[list[tuple[Part, ...]]] = [[] for _ in range(len(cuts) + 1)]
+    for run in runs_of(parts):
+        found: dict[int, list[Part]] = defaultdict(list)
+        for part in run:
+            first = bisect_right(cuts, (part.prefix[0], LOWEST))
+            for number in range(first, bisect_right(prefixes, part.prefix[1]) + 1):
+                found[number].append(part)
+        for number, own in found.items():
+            inside[number].append(tuple(own))
+    bounds = itertools.pairwise([START, *cuts, None])
+    return [
+        Slice(start or START, end, tuple(runs))
+        for (start, end), runs in zip(bounds, inside, strict=True)
+    ]
 
 
 def runs_of(parts: Iterable[Part]) -> list[list[Part]]:
@@ -67,10 +77,6 @@ def runs_of(parts: Iterable[Part]) -> list[list[Part]]:
     for part in parts:
         runs[part.name.run if part.sorted else part.path].append(part)
     return [sorted(run, key=lambda part: part.order) for run in runs.values()]
-
-
-def _overlaps(part: Part, start: Bound, end: Bound | None) -> bool:
-    return part.prefix[1] >= start[0] and (end is None or (part.prefix[0], LOWEST) < end)
 
 
 def even_cuts(parts: Sequence[Part], slices: int, spec: ShardSpec | None) -> list[Bound]:
@@ -105,18 +111,44 @@ def even_cuts(parts: Sequence[Part], slices: int, spec: ShardSpec | None) -> lis
 
 def _rows_at(parts: Sequence[Part], edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Estimated rows with a prefix below, and up to, each edge."""
-    below = np.zeros(edges.size)
-    upto = np.zeros(edges.size)
-    for part in parts:
-        low, high = part.prefix
-        if low == high:
-            below += np.where(edges > low, part.rows, 0)
-            upto += np.where(edges >= low, part.rows, 0)
-        else:
-            spread = np.clip((edges.astype(float) - low) / (float(high) - low), 0, 1) * part.rows
-            below += spread
-            upto += spread
+    low, high = np.array([part.prefix for part in parts], np.int64).T
+    rows = np.array([part.rows for part in parts], np.float64)
+    single = low == high
+    order = np.argsort(low[single])
+    at, total = low[single][order], np.concatenate([[0.0], np.cumsum(rows[single][order])])
+    below = total[np.searchsorted(at, edges, "left")]
+    upto = total[np.searchsorted(at, edges, "right")]
+    # Float sums of very different densities would not cancel where a dense part ends, and the
+    # remainder would count over a wide range: so parts are added up by the scale of their width.
+    scale = np.frexp(_distance(low, high))[1] // 8
+    for one in np.unique(scale[~single]):
+        same = (scale == one) & ~single
+        spread = _spread(low[same], high[same], rows[same], edges)
+        below, upto = below + spread, upto + spread
     return below, upto
+
+
+def _spread(low: np.ndarray, high: np.ndarray, rows: np.ndarray, edges: np.ndarray) -> np.ndarray:
+    """Rows below each edge, if each part's lie evenly between its bounds."""
+    ends = np.unique(np.concatenate([low, high]))
+    slope, active = np.zeros(ends.size), np.zeros(ends.size, np.int64)
+    for bounds, sign in ((low, 1), (high, -1)):
+        places = np.searchsorted(ends, bounds)
+        np.add.at(slope, places, sign * rows / _distance(low, high))
+        np.add.at(active, places, sign)
+    slope = np.where(np.cumsum(active) > 0, np.maximum(np.cumsum(slope), 0.0), 0.0)
+    upto = np.concatenate([[0.0], np.cumsum(slope[:-1] * _distance(ends[:-1], ends[1:]))])
+    place = np.searchsorted(ends, edges, "right") - 1
+    before, place = place < 0, np.maximum(place, 0)
+    beyond = np.where(before, 0.0, _distance(ends[place], edges))
+    found: np.ndarray = upto[place] + slope[place] * beyond
+    return found
+
+
+def _distance(low: np.ndarray, high: np.ndarray) -> np.ndarray:
+    """How far `high` is above `low`; neither overflows nor loses neighbours of large numbers."""
+    distance: np.ndarray = (high.view(np.uint64) - low.view(np.uint64)).astype(np.float64)
+    return distance
 
 
 def _cut_hot(parts: Sequence[Part], prefix: int, fraction: float, spec: ShardSpec) -> Bound:
