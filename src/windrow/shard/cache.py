@@ -4,30 +4,50 @@ Looking up a thousand keys touches nearly every row group of a part, for a handf
 each: in Parquet that costs as much as reading everything. A cached part is an uncompressed Arrow
 file, mapped into memory: a binary search over `_prefix` finds the updates, and only they are
 touched. Parts never change, so an entry is never stale; the least recently used go first.
+
+An entry is an Arrow file and a trailer, which says whose part it is and what its bytes add up to.
+It is believed only if both are right, and is made again from the part if not. Its bytes are added
+up once per process: a process that looks up again and again pays for it once.
 """
 
 from __future__ import annotations
 
-import contextlib
+import hashlib
+import json
+import mmap
 import os
+import re
+import struct
 import tempfile
-from dataclasses import dataclass
-from pathlib import Path
+import time
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, fields
 
 import pyarrow as pa
 
+from windrow.errors import OptionError
 from windrow.shard.part import Part
 from windrow.shard.scan import Scan, open_part
-from windrow.storage.names import new_id
+from windrow.storage.checksum import checksum
+from windrow.storage.private import PrivateFolder, is_private
+from windrow.storage.store import Store
 
 _SMALLEST_PART = 4_096  # updates; decoding fewer is as fast as finding the cached file
+_ENTRY = re.compile(r"[0-9a-f]{64}\.arrow(\.[0-9a-f]+)?")  # whole, or being written
+_TRAILER = struct.Struct("<8s32sQQ")  # magic, the part's identity, bytes before, their checksum
+_MAGIC = b"windrow1"
+_verified: set[tuple[int, ...]] = set()  # files that this process has added up
 
 
 @dataclass(frozen=True)
 class PartCache:
-    """A folder on local disk that holds up to `max_bytes` of parts. Shared by processes."""
+    """A folder on local disk that holds up to `max_bytes` of parts. Shared by processes.
 
-    folder: str
+    It has to be its user's alone. Without a folder, one of that kind is found or made in the
+    temporary folder of whichever machine the lookup runs on.
+    """
+
+    folder: str | None
     max_bytes: int
 
     @staticmethod
@@ -36,62 +56,109 @@ class PartCache:
         folder = os.environ.get("WINDROW_CACHE")
         if folder == "off":
             return None
-        if folder is None:
-            folder = os.path.join(tempfile.gettempdir(), f"windrow-cache-{os.getuid()}")
-        return PartCache(folder, int(os.environ.get("WINDROW_CACHE_BYTES", 8 << 30)))
+        size = os.environ.get("WINDROW_CACHE_BYTES", str(8 << 30))
+        if not size.isdecimal():
+            raise OptionError(f"WINDROW_CACHE_BYTES is {size!r}; it is a number of bytes")
+        return PartCache(folder or None, int(size))
 
     def part(self, scan: Scan, part: Part) -> pa.Table | None:
-        """The part with its stored columns, memory-mapped; None if it is better read directly."""
+        """The part with its stored columns, memory-mapped; None if it is better read directly.
+
+        Raises StorageError if the folder was named and is open to others.
+        """
         if part.rows < _SMALLEST_PART or part.bytes * 4 > self.max_bytes:
             return None
-        path = Path(self.folder) / (part.path.removesuffix(".parquet") + ".arrow")
+        identity = _identity(scan.store, part)
+        name = f"{identity.hex()}.arrow"
         try:
-            return self._open(path)
-        except (OSError, pa.ArrowInvalid):
-            pass  # not there, or not whole
-        try:
-            self._fill(path, scan, part)
-            return self._open(path)
+            with self._open() as folder:
+                found = _load(folder, name, identity)
+                if found is None:
+                    _fill(folder, name, identity, scan, part)
+                    self._evict(folder, keep=name)
+                    found = _load(folder, name, identity)
+                return found
         except (OSError, pa.ArrowInvalid):
             return None  # no space, no permission: the part can be read without a cache
 
-    def _open(self, path: Path) -> pa.Table:
-        with pa.memory_map(os.fspath(path)) as source:
-            table = pa.ipc.open_file(source).read_all()
-        with contextlib.suppress(OSError):
-            os.utime(path)
-        return table
+    def _open(self) -> AbstractContextManager[PrivateFolder]:
+        path = _temporary_folder() if self.folder is None else os.path.abspath(self.folder)
+        return PrivateFolder.at(path, "the cache of parts (WINDROW_CACHE)")
 
-    def _fill(self, path: Path, scan: Scan, part: Part) -> None:
-        os.makedirs(self.folder, mode=0o700, exist_ok=True)
-        with open_part(scan.store, part) as file:
-            names = scan.spec.stored_schema.names
-            table = file.read(columns=names, use_threads=False).combine_chunks()
-        # Written aside and renamed, so that no one sees half an entry.
-        temporary = path.with_suffix(f".{new_id()}")
-        try:
-            with (
-                pa.OSFile(os.fspath(temporary), "wb") as sink,
-                pa.ipc.new_file(sink, table.schema) as writer,
-            ):
-                writer.write_table(table)
-            os.replace(temporary, path)
-        finally:
-            with contextlib.suppress(FileNotFoundError):
-                os.remove(temporary)
-        self._evict(keep=path)
-
-    def _evict(self, keep: Path) -> None:
-        entries = []
-        for entry in os.scandir(self.folder):
-            with contextlib.suppress(FileNotFoundError):
-                found = entry.stat()
-                entries.append((found.st_mtime, found.st_size, entry.path))
+    def _evict(self, folder: PrivateFolder, keep: str) -> None:
+        entries = [
+            (found.st_atime_ns, found.st_size, name)
+            for name, found in folder.files()
+            if _ENTRY.fullmatch(name)  # nothing else is ours to delete
+        ]
         total = sum(size for _, size, _ in entries)
-        for _, size, path in sorted(entries):
+        for _, size, name in sorted(entries):
             if total <= self.max_bytes:
                 return
-            if path != os.fspath(keep):
-                with contextlib.suppress(FileNotFoundError):
-                    os.remove(path)
+            if name != keep:
+                folder.remove(name)
                 total -= size
+
+
+def _temporary_folder() -> str:
+    """A private folder within the temporary one, which this user's other processes find too.
+
+    Its name is easy to guess. If someone else was there first, it gets one that is not.
+    """
+    parent, name = tempfile.gettempdir(), f"windrow-cache-{os.geteuid()}"
+    path = os.path.join(parent, name)
+    if is_private(path):
+        return path
+    for other in sorted(os.listdir(parent)):
+        path = os.path.join(parent, other)
+        if other.startswith(f"{name}-") and is_private(path):
+            return path
+    return tempfile.mkdtemp(prefix=f"{name}-", dir=parent)
+
+
+def _identity(store: Store, part: Part) -> bytes:
+    """Tells a part from every other: where it rests, and all that the log says of it."""
+    known = [str(getattr(part, field.name)) for field in fields(part) if field.compare]
+    return hashlib.sha256(json.dumps([store.uri, *known]).encode()).digest()
+
+
+def _load(folder: PrivateFolder, name: str, identity: bytes) -> pa.Table | None:
+    """The entry, if it is there and whole."""
+    try:
+        descriptor = folder.open(name)
+    except OSError:
+        return None
+    try:
+        found = os.fstat(descriptor)
+        if found.st_size <= _TRAILER.size:
+            return None
+        mapped = mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ)
+        # The time of access tells what was used last; the other stays, and with it the file's mark.
+        os.utime(descriptor, ns=(time.time_ns(), found.st_mtime_ns))
+    finally:
+        os.close(descriptor)
+    length = found.st_size - _TRAILER.size
+    magic, owner, before, expected = _TRAILER.unpack(mapped[length:])
+    if (magic, owner, before) != (_MAGIC, identity, length):
+        return None
+    content = pa.py_buffer(mapped).slice(0, length)
+    mark = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, expected)
+    if mark not in _verified:
+        if checksum(content) != expected:
+            return None
+        _verified.add(mark)
+    return pa.ipc.open_file(pa.BufferReader(content)).read_all()
+
+
+def _fill(folder: PrivateFolder, name: str, identity: bytes, scan: Scan, part: Part) -> None:
+    with open_part(scan.store, part) as parquet:
+        names = scan.spec.stored_schema.names
+        table = parquet.read(columns=names, use_threads=False).combine_chunks()
+    with folder.replacing(name) as file:
+        with pa.ipc.new_file(file, table.schema) as writer:
+            writer.write_table(table)
+        file.flush()
+        length = file.tell()
+        with mmap.mmap(file.fileno(), length, access=mmap.ACCESS_READ) as written:
+            found = checksum(written)
+        file.write(_TRAILER.pack(_MAGIC, identity, length, found))
