@@ -3,6 +3,8 @@
 20 M updates in 20 runs, of which half cancel. Ratios are what counts: machines differ and are
 noisy, so each figure is the median of several repeats in this very process.
 
+Fetching ahead is measured on 200 parts in an object store whose every answer takes 50 ms.
+
     python benchmarks/shard.py [--updates 20000000] [--runs 20] [--repeats 3]
 """
 
@@ -24,7 +26,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from slow_store import slow_store
 from windrow import Shard
+from windrow.shard.part import ROW_GROUP_ROWS
 from windrow.spark.session import local_session
 
 SCHEMA = pa.schema(
@@ -106,19 +110,54 @@ def first_batch(shard: Shard) -> float:
     return time.perf_counter() - started
 
 
-def merge_in_child(folder: str) -> int:
-    """Peak memory, in KiB, of a process that merges the whole shard as one reader."""
+def read_in_child(
+    uri: str, level: str = "full", options: dict[str, str] | None = None, **environment: str
+) -> tuple[float, int]:
+    """Seconds and peak memory, in KiB, of a process that reads the whole shard as one reader."""
     # VmHWM and not ru_maxrss, which a new process takes over from the one that started it.
     code = (
-        "import re, sys\n"
+        "import json, re, sys, time\n"
         "from windrow import Shard\n"
-        "rows = sum(b.num_rows for b in Shard.open(sys.argv[1]).snapshot().batches())\n"
+        "warm, uri, level, options = sys.argv[1:]\n"
+        "Shard.open(warm).snapshot(consolidate=level).to_table()\n"
+        "shard = Shard.open(uri, storage_options=json.loads(options))\n"
+        "started = time.perf_counter()\n"
+        "for batch in shard.snapshot(consolidate=level).batches(): pass\n"
+        "print(time.perf_counter() - started)\n"
         "print(re.search(r'VmHWM:\\s+(\\d+)', open('/proc/self/status').read())[1])\n"
     )
-    out = subprocess.run(
-        [sys.executable, "-c", code, folder], check=True, capture_output=True, text=True
-    )
-    return int(out.stdout)
+    with tempfile.TemporaryDirectory() as folder:
+        build(f"{folder}/warm", 20_000, 2, 100)
+        out = subprocess.run(
+            [sys.executable, "-c", code, f"{folder}/warm", uri, level, json.dumps(options)],
+            check=True,
+            capture_output=True,
+            text=True,
+            env=os.environ | environment,
+        )
+    seconds, peak = out.stdout.split()
+    return float(seconds), int(peak)
+
+
+def fetch_ahead(folder: Path, repeats: int) -> dict[str, float]:
+    """200 parts, as runs to be merged and as one run, against one request at a time."""
+    build(str(folder / "merge"), 200 * 5_000, 200, 100_000)
+    one_run = Shard.create(folder / "one_run", SCHEMA, key=["user_id"])
+    rows = rows_at(np.arange(200 * ROW_GROUP_ROWS), 100_000)
+    one_run.append(rows, lower=0, upper=1, part_bytes=1)
+    result = {}
+    with slow_store(folder, milliseconds=50) as options:
+        for name, level in (("merge", "full"), ("one_run", "none")):
+            uri = f"s3://bucket/{name}"
+            assert Shard.open(uri, storage_options=options).stats().parts == 200
+            ahead = [read_in_child(uri, level, options) for _ in range(repeats)]
+            seconds, peak = map(statistics.median, zip(*ahead, strict=True))
+            slow = read_in_child(uri, level, options, WINDROW_FETCH_REQUESTS="1")
+            suffix = "" if name == "merge" else f"_{name}"
+            result[f"fetch_ahead_s{suffix}"] = round(seconds, 2)
+            result[f"fetch_ahead_speedup{suffix}"] = round(slow[0] / seconds, 2)
+            result[f"fetch_ahead_memory{suffix}"] = round(peak / slow[1], 3)
+    return result
 
 
 def write_amplification(folder: str) -> float:
@@ -212,6 +251,15 @@ def measure(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
         seconds = median(lambda f=frame: timed(lambda: to_noop(f)), repeats)
         result[f"{level}_read_s"] = round(seconds, 2)
 
+    say("projections ...")
+    for name, columns in (("count", []), ("few_values", ["quantity"])):
+        frame = shard.snapshot(columns=columns).dataframe(spark)
+        rows = frame.collect()
+        assert sum(row["_diff"] for row in rows) == result["full_emitted"], "a wrong count"
+        result[f"{name}_fraction"] = len(rows) / options.updates
+        seconds = median(lambda f=frame: timed(lambda: to_noop(f)), repeats)
+        result[f"{name}_time"] = round(seconds / full_seconds, 3)
+
     say("limited read ...")
     first_batch(shard)
     first = median(lambda: first_batch(shard), max(repeats, 5))
@@ -248,10 +296,13 @@ def measure(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
         count = millions * options.updates // 20
         path = str(folder / f"memory-{millions}")
         build(path, count, options.runs, users)
-        peaks[millions] = statistics.median(merge_in_child(path) for _ in range(repeats))
+        peaks[millions] = statistics.median(read_in_child(path)[1] for _ in range(repeats))
         shutil.rmtree(path)
     result["reader_peak_mib"] = {str(m): round(kib / 1024) for m, kib in peaks.items()}
     result["reader_memory_growth"] = round(peaks[40] / peaks[5], 3)
+
+    say("fetching ahead ...")
+    result |= fetch_ahead(folder / "far", repeats)
 
     say("small batches ...")
     result["commit_ms_p50"] = round(commit_ms(str(folder / "commits")), 1)

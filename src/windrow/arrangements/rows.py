@@ -8,6 +8,7 @@ open from one to the next: a row group that two slices share is decoded once.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 
 import numpy as np
@@ -20,7 +21,8 @@ from windrow.shard.merge import Consolidation, merged_tables, merges
 from windrow.shard.part import Part
 from windrow.shard.plan import slices_between
 from windrow.shard.predicate import Predicate
-from windrow.shard.scan import Bound, Counters, RunReader, Scan, TimeRange
+from windrow.shard.runs import open_runs
+from windrow.shard.scan import Bound, Counters, Scan, TimeRange
 from windrow.shard.spec import PREFIX
 from windrow.updates import DIFF, TIME, int64_values
 
@@ -45,14 +47,16 @@ class SortedRows:
         cuts = [cut for cut in bounds if cut is not None]
         inside = slices_between(parts, cuts)[0 if bounds[0] is None else 1]
         self._scan = scan
+        self._open = ExitStack()  # closed when this object goes
         self._names = [*scan.columns, *([TIME] if with_times else []), DIFF, PREFIX]
         low, high = CHUNK_ROWS
         rows = min(high, max(low, HELD_ROWS // max(len(inside.runs), 1)))
         if level is not Consolidation.NONE and merges(scan, inside, level):
             self._cursors = [_Cursor(merged_tables(scan, inside, Counters()))]
         else:
-            readers = [RunReader(scan, inside, r, False, Counters(), rows) for r in inside.runs]
-            self._cursors = [_Cursor(c.table for c in reader.chunks()) for reader in readers]
+            opening = open_runs(scan, inside, Counters(), rows, merging=False, abreast=True)
+            runs = self._open.enter_context(opening)
+            self._cursors = [_Cursor(chunk.table for chunk in run) for run in runs]
 
     def below(self, end: Bound | None, keep: Keep | None = None) -> pa.Table:
         """The rows before `end` (None: all that are left), by prefix and first order column.

@@ -20,14 +20,16 @@ import re
 import struct
 import tempfile
 import time
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, fields
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from windrow.errors import OptionError
 from windrow.shard.part import Part
-from windrow.shard.scan import Scan, open_part
+from windrow.shard.scan import Scan
 from windrow.storage.checksum import checksum
 from windrow.storage.private import PrivateFolder, is_private
 from windrow.storage.store import Store
@@ -61,20 +63,33 @@ class PartCache:
             raise OptionError(f"WINDROW_CACHE_BYTES is {size!r}; it is a number of bytes")
         return PartCache(folder or None, int(size))
 
-    def part(self, scan: Scan, part: Part) -> pa.Table | None:
-        """The part with its stored columns, memory-mapped; None if it is better read directly.
+    def takes(self, part: Part) -> bool:
+        """Whether it is better to search the part here than to read it."""
+        return part.rows >= _SMALLEST_PART and part.bytes * 4 <= self.max_bytes
+
+    def holds(self, scan: Scan, part: Part) -> bool:
+        """Whether the part seems to be here already; it may go at any moment."""
+        try:
+            with self._open() as folder:
+                os.close(folder.open(_name(_identity(scan.store, part))))
+        except OSError:
+            return False
+        return True
+
+    def part(
+        self, scan: Scan, part: Part, open_file: Callable[[Part], pq.ParquetFile]
+    ) -> pa.Table | None:
+        """The part with its stored columns, memory-mapped; None if it has to be read directly.
 
         Raises StorageError if the folder was named and is open to others.
         """
-        if part.rows < _SMALLEST_PART or part.bytes * 4 > self.max_bytes:
-            return None
         identity = _identity(scan.store, part)
-        name = f"{identity.hex()}.arrow"
+        name = _name(identity)
         try:
             with self._open() as folder:
                 found = _load(folder, name, identity)
                 if found is None:
-                    _fill(folder, name, identity, scan, part)
+                    _fill(folder, name, identity, _whole(scan, part, open_file))
                     self._evict(folder, keep=name)
                     found = _load(folder, name, identity)
                 return found
@@ -122,6 +137,10 @@ def _identity(store: Store, part: Part) -> bytes:
     return hashlib.sha256(json.dumps([store.uri, *known]).encode()).digest()
 
 
+def _name(identity: bytes) -> str:
+    return f"{identity.hex()}.arrow"
+
+
 def _load(folder: PrivateFolder, name: str, identity: bytes) -> pa.Table | None:
     """The entry, if it is there and whole."""
     try:
@@ -150,10 +169,20 @@ def _load(folder: PrivateFolder, name: str, identity: bytes) -> pa.Table | None:
     return pa.ipc.open_file(pa.BufferReader(content)).read_all()
 
 
-def _fill(folder: PrivateFolder, name: str, identity: bytes, scan: Scan, part: Part) -> None:
-    with open_part(scan.store, part) as parquet:
-        names = scan.spec.stored_schema.names
-        table = parquet.read(columns=names, use_threads=False).combine_chunks()
+def _whole(scan: Scan, part: Part, open_file: Callable[[Part], pq.ParquetFile]) -> pa.Table:
+    file = open_file(part)
+    names = scan.spec.stored_schema.names
+    try:
+        groups = [
+            file.read_row_group(number, columns=names, use_threads=False)
+            for number in range(file.metadata.num_row_groups)
+        ]
+    finally:
+        file.close(force=True)
+    return pa.concat_tables(groups).combine_chunks()
+
+
+def _fill(folder: PrivateFolder, name: str, identity: bytes, table: pa.Table) -> None:
     with folder.replacing(name) as file:
         with pa.ipc.new_file(file, table.schema) as writer:
             writer.write_table(table)

@@ -30,16 +30,8 @@ from windrow.rows.ordering import HIGHEST, LOWEST
 from windrow.rows.types import single_chunk
 from windrow.shard.part import CONSOLIDATED
 from windrow.shard.projection import ProjectionBuffer, drops_columns, shows_order, total
-from windrow.shard.scan import (
-    ROUND_ROWS,
-    Chunk,
-    Counters,
-    RunReader,
-    Scan,
-    Slice,
-    allow_open_files,
-    order_words,
-)
+from windrow.shard.runs import Chunk, open_runs
+from windrow.shard.scan import ROUND_ROWS, Counters, Scan, Slice, order_words
 from windrow.shard.spec import PREFIX
 from windrow.updates import DIFF, int64_values, replace_column
 
@@ -134,19 +126,16 @@ def _rows(
         # Rows that are not merged lose the order of the shard.
         yield from merged_tables(scan, slice_, counters, None if shows_order(scan) else buffer)
         return
-    allow_open_files(len(slice_.runs))
     chunk_rows = scan.chunk_rows(len(slice_.runs))
     if merging:
         # Small steps keep the runs of a round abreast of each other.
         chunk_rows = max(chunk_rows // 4, min(chunk_rows, _STEP_ROWS))
-    runs = [
-        RunReader(scan, slice_, run, merging, counters, chunk_rows).chunks() for run in slice_.runs
-    ]
-    if not merging:
-        for run in runs:
-            yield from (chunk.table for chunk in run)
-    else:
-        yield from _best_effort(scan, runs, buffer)
+    with open_runs(scan, slice_, counters, chunk_rows, merging=merging, abreast=merging) as runs:
+        if merging:
+            yield from _best_effort(scan, runs, buffer)
+        else:
+            for run in runs:
+                yield from (chunk.table for chunk in run)
 
 
 def merged_tables(
@@ -157,11 +146,8 @@ def merged_tables(
     While `buffer` absorbs, updates come as they are: all of a row, or none.
     """
     chunk_rows = scan.chunk_rows(len(slice_.runs))
-    allow_open_files(len(slice_.runs))
-    runs = [
-        RunReader(scan, slice_, run, True, counters, chunk_rows).chunks() for run in slice_.runs
-    ]
-    return Merge(scan, runs, chunk_rows, buffer).tables()
+    with open_runs(scan, slice_, counters, chunk_rows, merging=True, abreast=True) as runs:
+        yield from Merge(scan, runs, chunk_rows, buffer).tables()
 
 
 def _best_effort(
@@ -307,9 +293,13 @@ class Merge:
 
     def _refill(self, limiting: list[_Run]) -> None:
         """Load for the runs that hold up the rest, and for those that run short."""
-        for run in self._runs:
-            if run.frontier is not None and (run in limiting or run.rows < self._chunk_rows // 2):
-                run.load()
+        short = [
+            (run.frontier, number)
+            for number, run in enumerate(self._runs)
+            if run.frontier is not None and (run in limiting or run.rows < self._chunk_rows // 2)
+        ]
+        for _, number in sorted(short):  # in the order in which they are fetched ahead
+            self._runs[number].load()
         self._runs = [run for run in self._runs if run.rows or run.frontier is not None]
 
     def _cut_within(
