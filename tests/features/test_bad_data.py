@@ -174,6 +174,11 @@ BAD: dict[str, tuple[dict[str, Any], type[WindrowError], str]] = {
         DefinitionError,
         r"key 'user' is joined on the left column 'user', which is not there; .*Use \.on\(user=",
     ),
+    "a name of ours": (
+        {"left": {"select": {"user": "user", "ts": "ts", "_Time": "1"}}},
+        SchemaError,
+        r"Join 'j': left: column '_Time': .*_diff, _hash, _prefix, _time, belong to Windrow",
+    ),
     "left where": ({"left": {"where": "lable = 'x'"}}, SchemaError, "Join 'j': left: .*`lable`"),
     "derive": (
         {"derive": {"d": "g_n_cnt / 7"}},
@@ -420,6 +425,52 @@ def test_events_without_a_time_are_kept_aside_and_counted(shop: Shop, reader: st
     shop.write()
     assert shop.counts(join) == {1: 2, 2: 2, 3: 1, 4: 0}
     assert shop.project.summary.quarantined == 0
+
+
+def test_rows_are_kept_aside_whatever_their_columns(shop: Shop) -> None:
+    """A column that cannot be stored, or that is called like the reason, is no obstacle."""
+    select = {
+        "user": "user",
+        "n": "n",
+        "ts": "try_to_timestamp(said)",
+        "Reason": "item",
+        "length": "INTERVAL 1 DAY * n",
+        "nothing": "NULL",
+    }
+    assert shop.counts(shop.join(select=select)) == {1: 1, 2: 1, 3: 1, 4: 0}
+    kept = sorted(quarantined(shop), key=lambda row: row["user"])
+    assert [(row["Reason"], row["reason_"]) for row in kept] == [
+        ("hoe", "ts is null"),
+        ("rake", "ts is null"),
+    ]
+    assert "2" in kept[0]["length"]
+
+
+@pytest.mark.parametrize("where", [None, "n > 0"])
+def test_a_file_without_the_key(shop: Shop, where: str | None) -> None:
+    pq.write_table(EVENTS.drop(["user"]), f"{shop.events}/2.parquet")
+    join = shop.join(where=where)
+    message = shop.refuses(join, SchemaError, r"no column 'user' in .*/2\.parquet")
+    assert "select, for example coalesce(user, 0)" in message
+    select = {"user": "coalesce(user, 4)", "n": "n", "ts": "ts"}
+    assert shop.counts(shop.join(where=where, select=select))[4] == (5 if where is None else 4)
+    # Of another column, NULL is a value like others.
+    pq.write_table(EVENTS.drop(["n"]), f"{shop.events}/2.parquet")
+    assert shop.counts(shop.join()) == {1: 2, 2: 2, 3: 1, 4: 0}
+
+
+def test_a_csv_file_with_other_columns(shop: Shop) -> None:
+    """Spark finds the columns of all files by their place in the first."""
+    folder = shop.folder / "csv"
+    folder.mkdir()
+    (folder / "1.csv").write_text("user,n,ts\n1,5,1970-01-01 00:00:01\n")
+    (folder / "2.csv").write_text("n,user,ts\n5,1,1970-01-01 00:00:01\n")
+    select = {"user": "CAST(user AS BIGINT)", "n": "n", "ts": "try_to_timestamp(ts)"}
+    join = shop.join(table=str(folder), select=select)
+    message = shop.refuses(join, StorageError, r"/[12]\.csv")
+    assert "Replace the file, or take it out of the folder" in message
+    (folder / "2.csv").unlink()
+    assert shop.counts(join)[1] == 1
 
 
 def test_text_that_is_not_a_time(shop: Shop) -> None:

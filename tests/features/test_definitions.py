@@ -27,6 +27,9 @@ def test_names_of_features() -> None:
             agg.sum("price").over("7d", "90d").by("category"),
             agg.approx_percentile("price", [0.5, 0.99]).over("30d", kind="sliding"),
             agg.max("price"),
+            agg.sum("price").over("7d").named("spent"),
+            agg.sum("price").over("7d").by("category").named("spent"),
+            agg.sum("price").by("category").named("spent"),
         ],
     )
     assert [f.name for f in group.features] == [
@@ -37,6 +40,9 @@ def test_names_of_features() -> None:
         "price_sum_90d_by_category",
         "price_approx_percentile_30d",
         "price_max",
+        "spent_7d",
+        "spent_7d_by_category",
+        "spent_by_category",
     ]
     join = wr.Join("t", wr.Queries("q", time="ts"), [group.on(user_id="buyer_id")])
     assert join.groups[0].left_keys == ("buyer_id",)

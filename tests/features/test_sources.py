@@ -463,6 +463,8 @@ def test_snapshots_have_the_last_word(spark: Any, tmp_path: Path) -> None:
         there = [table_row(rows[name]) for name in names]
         write(folder / f"ds={ds}" / "part.parquet", there, [])
     log = [
+        (FIRST + 5, rows["a"], 1),  # the first snapshot holds it
+        (FIRST + DAY - 1, rows["c"], 1),  # or not
         (FIRST + 2 * DAY - 1, rows["b"], 1),  # in the very last millisecond of a day
         (FIRST + 2 * DAY + 5, rows["c"], -1),  # was never there
     ]
@@ -484,3 +486,5 @@ def test_snapshots_have_the_last_word(spark: Any, tmp_path: Path) -> None:
     assert found == {0: ["a"], 1: ["a"], 2: ["a", "b"], 3: None, 4: ["a"]}
     assert project.summary is not None
     assert project.summary.quarantined == 1
+    assert project.summary.early_mutations == 2
+    assert "2 mutations up to the first snapshot ignored" in str(project.summary)

@@ -55,7 +55,7 @@ class Aggregation:
         return replace(self, condition=condition)
 
     def named(self, alias: str) -> Aggregation:
-        """The features are called `alias`, then the window, instead of by column and function."""
+        """The features are called `alias`, instead of by column and function; the rest follows."""
         if not isinstance(alias, str) or not alias.isidentifier():
             raise DefinitionError(f"named({alias!r}): give a name of letters, digits and _")
         return replace(self, alias=alias)
@@ -83,5 +83,5 @@ class Feature:
         a = self.aggregation
         stem = a.alias or f"{a.column}_{a.function.label}"
         window = f"_{self.window.text}" if self.window.text else ""
-        bucket = f"_by_{a.bucket}" if a.bucket and not a.alias else ""
+        bucket = f"_by_{a.bucket}" if a.bucket else ""
         return stem + window + bucket

@@ -46,6 +46,8 @@ def summary_table(summary: BackfillSummary) -> Table:
     table.add_row("rows read", f"{summary.rows_read:,}")
     table.add_row("rows of raw tables arranged", f"{summary.raw_rows_read:,}")
     table.add_row("events quarantined", f"{summary.quarantined:,}")
+    if summary.early_mutations:
+        table.add_row("mutations up to the first snapshot", f"{summary.early_mutations:,} ignored")
     table.add_row("seconds", f"{summary.seconds:.1f}")
     table.add_row("peak memory of a task", f"{summary.peak_memory / 2**20:,.0f} MiB")
     return table

@@ -87,6 +87,15 @@ def canonical_type(type_: pa.DataType, where: str) -> pa.DataType:
     raise SchemaError(f"{where}: type {type_} is not supported; {hint}")
 
 
+def is_storable(type_: pa.DataType) -> bool:
+    """Whether a column of this type can rest in a shard."""
+    try:
+        canonical_type(type_, "")
+    except SchemaError:
+        return False
+    return True
+
+
 def canonical_field(field: pa.Field, where: str) -> pa.Field:
     return pa.field(field.name, canonical_type(field.type, where), nullable=True)
 

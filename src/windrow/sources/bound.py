@@ -132,6 +132,14 @@ class BoundTable:
         source = self.sources.get(column)
         return self.parquet is not None and source is not None and self.parquet.has_no_null(source)
 
+    def files_without(self, column: str) -> list[str]:
+        """The Parquet files of a table that lack a column which others have."""
+        source = self.sources.get(column)
+        if source is None or self.uris is None or not are_parquet(self.uris):
+            return []
+        parquet = self.parquet or ParquetFiles.read(self.uris, dict(self.options) or None)
+        return parquet.without(source)
+
     def stamps(self) -> dict[str, str] | None:
         """For each file what changes when it is written anew; None if the table is not files."""
         if self.uris is None:

@@ -209,6 +209,16 @@ class ParquetFiles:
         """Whether the footers say that a column has a value in every row."""
         return all(footer.nulls.get(column) == 0 for footer in self.footers)
 
+    def without(self, column: str) -> list[str]:
+        """The files that have no such column, nor a folder that names it."""
+
+        def has(file: SourceFile, footer: Footer) -> bool:
+            names = [*footer.schema.names, *partition_values(file.uri)]
+            return column.lower() in (name.lower() for name in names)
+
+        both = zip(self.files, self.footers, strict=True)
+        return [file.uri for file, footer in both if not has(file, footer)]
+
     def obstacle(self, columns: Sequence[tuple[str, pa.DataType]]) -> str | None:
         """Why tasks cannot read these columns, given as Spark types them; None if they can."""
         for footer, file in zip(self.footers, self.files, strict=True):

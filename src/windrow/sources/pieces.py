@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from windrow.errors import DataError, SchemaError
+from windrow.rows.types import is_storable
 from windrow.shard.shard import Shard
 from windrow.sources.bound import BoundTable, bind_table, file_days
 from windrow.sources.columns import Form, Taken
 from windrow.sources.definitions import EntitySource, EventSource, PreAggregatedSource, Source
 from windrow.sources.files import FileRows, Moments
 from windrow.sources.tables import require_columns
-from windrow.sources.times import check_time_type
+from windrow.sources.times import check_time_type, millis_sql
 from windrow.spark.errors import known_errors
 from windrow.spark.schemas import arrow_to_spark_schema, quoted
 from windrow.spark.session import Engine
@@ -30,7 +31,7 @@ from windrow.time import DAY
 from windrow.updates import DIFF, TIME, update_schema
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
 _SNAPSHOT_MOMENT = "__snapshot_moment"
 
@@ -110,7 +111,7 @@ class Piece:
         from pyspark.sql import functions as F  # noqa: N812
 
         types = arrow_to_spark_schema(pa.schema([(c.name, c.type) for c in self.columns]))
-        frame = self.table.frame.select(
+        frame = self._rows().select(
             *(c.sql(self.table.schema, types[c.name].dataType) for c in self.columns)
         )
         for name in self.required:
@@ -119,21 +120,56 @@ class Piece:
             frame = _replaced(frame, self.replaced, self.sign is not None, back)
         return self.table.executed(frame)
 
+    def _rows(self) -> DataFrame:
+        """The table's rows; of mutations, those after the first snapshot, or without a moment."""
+        after = self._after_first_snapshot()
+        frame = self.table.frame
+        return frame if after is None else frame.where(after.isNull() | after)
+
+    def early(self) -> DataFrame | None:
+        """Mutations that the first snapshot holds already; None if there are none for sure."""
+        after = self._after_first_snapshot()
+        if after is None:
+            return None
+        assert self.moment is not None
+        known = self.table.times(self.moment)
+        if known is not None and known[0] > self.replaced[0]:
+            return None
+        return self.table.executed(self.table.frame.where(~after))
+
+    def _after_first_snapshot(self) -> Column | None:
+        from pyspark.sql import functions as F  # noqa: N812
+
+        if not self.replaced or self.sign is None:
+            return None
+        assert self.moment is not None
+        type_ = self.table.schema.field(self.moment).type
+        return F.expr(millis_sql(quoted(self.moment), type_)) > self.replaced[0]
+
     def never_rejects(self) -> bool:
         """Whether it is known, without reading, that every row has its times."""
         names = [c.source for c in self.columns if c.name in self.required]
         return all(self.table.has_no_null(name) for name in names)
 
     def rejected(self) -> DataFrame:
-        """The table's rows without a time, with the reason."""
+        """The table's rows without a time, with the reason; what cannot be stored is text."""
         from pyspark.sql import functions as F  # noqa: N812
 
         names = [c.source for c in self.columns if c.name in self.required]
-        frame = self.table.frame
+        frame = self._rows()
+        label = "reason"
+        while label in {name.lower() for name in frame.columns}:
+            label += "_"
         reason = F.coalesce(
             *(F.when(F.col(quoted(n)).isNull(), F.lit(f"{n} is null")) for n in names)
         )
-        frame = frame.withColumn("reason", reason).where(F.col("reason").isNotNull())
+        kept = [
+            F.col(quoted(field.name))
+            if is_storable(field.type)
+            else F.col(quoted(field.name)).cast("string").alias(field.name)
+            for field in self.table.schema
+        ]
+        frame = frame.select(*kept, reason.alias(label)).where(F.col(label).isNotNull())
         return self.table.executed(frame)
 
 
@@ -215,8 +251,6 @@ def _entity(engine: Engine, source: EntitySource, options: Mapping[str, str] | N
             found = table.schema.field(source.is_before).type
             what = f"{source.what}: is_before {source.is_before!r}"
             raise SchemaError(f"{what} is {found}; it has to be BOOLEAN")
-        if moments:
-            table = _after(table, source.moment, moments[0])
         sign = (source.is_before, Form.BEFORE)
         pieces.append(Piece(source, table, source.moment, sign, moments))
     if source.changes is not None:
@@ -238,16 +272,6 @@ def _check_moment(source: EntitySource, table: BoundTable) -> None:
     require_columns(table.schema.names, [source.moment], f"{source.what}: mutation_time")
     type_ = table.schema.field(source.moment).type
     check_time_type(type_, f"{source.what}: mutation_time {source.moment!r}")
-
-
-def _after(table: BoundTable, column: str, moment: int) -> BoundTable:
-    """Only mutations after the first snapshot: it holds the others already."""
-    from pyspark.sql import functions as F  # noqa: N812
-
-    from windrow.sources.times import millis_sql
-
-    millis = F.expr(millis_sql(quoted(column), table.schema.field(column).type))
-    return table.changed(lambda frame: frame.where(millis.isNull() | (millis > moment)))
 
 
 def _snapshots(

@@ -120,6 +120,8 @@ def _load_path(
     reader = spark.read
     if name == "csv":
         reader = reader.option("header", "true").option("inferSchema", "true")
+        # Columns are found by place: a file with another header has to be an error.
+        reader = reader.option("enforceSchema", "false")
     if files is not None and list(files) != [store.uri]:
         return reader.format(name).option("basePath", store.uri).load(list(files))
     return reader.format(name).load(store.uri)  # absolute: the JVM may run in another folder

@@ -16,8 +16,9 @@ from typing import Any, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from windrow.errors import DefinitionError, OptionError, SchemaError
+from windrow.errors import DefinitionError, OptionError
 from windrow.features.definitions import GroupBy, Join, JoinedGroup
+from windrow.features.inputs.queries import check_left_columns
 from windrow.sources.definitions import Source
 from windrow.sources.times import to_millis
 from windrow.testing.groups import canonical, features_of
@@ -171,12 +172,7 @@ def _left(rows: Rows, time: str, what: str) -> Rows:
     """The queries, checked as a backfill would."""
     rows = rows.extended([time])
     require_columns(rows, [time], f"{what}: time")
-    for name in rows.table.column_names:
-        if name.startswith("__"):
-            raise SchemaError(
-                f"{what}: column {name!r}: names that start with two underscores belong to "
-                "Windrow; rename it in select"
-            )
+    check_left_columns(rows.table.column_names, what)
     return replace(rows, table=canonical(rows.table))
 
 

@@ -57,6 +57,7 @@ class GroupInputs:
                 if layout is not None and found != layout:
                     raise _differ(group, source, found, layout)
                 layout = found
+                _check_keys(group, piece)
                 for text in conditions:
                     _check_condition(group, piece, text)
                 columns = _columns(group, source, piece, found)
@@ -82,6 +83,19 @@ def _shard_by_keys(group: GroupBy, layout: Layout, pieces: Sequence[Piece]) -> S
         return None
     # Rows without a time are quarantined when they are arranged.
     return shard if shard.has_no_null(source.time) else None
+
+
+def _check_keys(group: GroupBy, piece: Piece) -> None:
+    """Rows of a file without a key column would belong to no key, and be lost in silence."""
+    for name in group.keys:
+        found = piece.table.files_without(name)
+        if found:
+            more = f" and {len(found) - 1} more files" if len(found) > 1 else ""
+            raise SchemaError(
+                f"GroupBy {group.name!r}: keys: there is no column {name!r} in {found[0]}{more}; "
+                "such rows would count for no key. Rewrite them, take them out of the folder, or "
+                f"say what the key is in select, for example coalesce({name}, 0)"
+            )
 
 
 def _check_condition(group: GroupBy, piece: Piece, text: str) -> None:

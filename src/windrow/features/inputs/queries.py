@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date
 from typing import TYPE_CHECKING
@@ -13,7 +13,7 @@ import pyarrow as pa
 from windrow.errors import OptionError, SchemaError, ShardNotFoundError
 from windrow.features.definitions import Join
 from windrow.features.inputs.layout import key_type
-from windrow.rows.types import canonical_schema
+from windrow.rows.types import RESERVED, canonical_schema
 from windrow.shard.shard import Shard
 from windrow.shard.spec import ShardSpec, by_hash
 from windrow.sources.bound import BoundTable, bind_table
@@ -30,6 +30,16 @@ if TYPE_CHECKING:
 
 QUERY_TIME = "__query_time"
 KEY = "__key_"
+
+
+def check_left_columns(names: Iterable[str], what: str) -> None:
+    """Names that Windrow adds to queries, and to whatever it stores sorted, are its own."""
+    for name in names:
+        if name.startswith("__") or name.lower() in RESERVED:
+            raise SchemaError(
+                f"{what}: column {name!r}: names that start with two underscores, and "
+                f"{', '.join(sorted(RESERVED))}, belong to Windrow; rename it in select"
+            )
 
 
 def key_columns(left_keys: Sequence[str]) -> list[str]:
@@ -65,12 +75,7 @@ class QueryInputs:
             options=options,
         )
         require_columns(table.schema.names, [left.time], f"{what}: time")
-        for name in table.schema.names:
-            if name.startswith("__"):
-                raise SchemaError(
-                    f"{what}: column {name!r}: names that start with two underscores belong to "
-                    "Windrow; rename it in select"
-                )
+        check_left_columns(table.schema.names, what)
         type_ = table.schema.field(left.time).type
         check_time_type(type_, f"Join {join.name!r}: time {left.time!r}")
         low, high = first_millisecond(start, "start"), first_millisecond(end, "end")

@@ -72,7 +72,11 @@ def gather(
 
 
 def quarantine(stages: Stages, piece: Piece, name: str) -> None:
-    """Store the rows that have no time where someone can look at them."""
+    """Store the rows that have no time where someone can look at them; count what is ignored."""
+    early = piece.early()
+    if early is not None:
+        with known_errors():
+            stages.add("early_mutations", early.count())
     if piece.never_rejects():
         return
     rows = piece.rejected()

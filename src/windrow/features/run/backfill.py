@@ -64,7 +64,8 @@ class BackfillSummary:
     among them, with the features of an empty window. `rows_read` are the events and queries that
     were merged, `raw_rows_read` the rows of raw tables that were read to arrange them.
     `quarantined` are rows without a time, of arrangements that this backfill built, and changes of
-    rows that were not there.
+    rows that were not there. `early_mutations` are those up to the first snapshot, which holds
+    them already: they were ignored.
     `peak_memory`, in bytes, is the most that the process of a task held, or that the run added to
     the driver's Python, whichever is more.
     """
@@ -77,13 +78,16 @@ class BackfillSummary:
     quarantined: int
     seconds: float
     peak_memory: int
+    early_mutations: int = 0
     slices_resumed: int = 0  # of an interrupted run of the same, and not done again
     stages: Mapping[str, float] = field(default_factory=dict)  # seconds of each
 
     def __str__(self) -> str:
+        early = f"{self.early_mutations:,} mutations up to the first snapshot ignored, "
         return (
             f"{self.queries:,} queries answered in {self.seconds:.1f} s; {self.rows_read:,} rows "
             f"read and {self.raw_rows_read:,} of raw tables, {self.quarantined:,} quarantined, "
+            f"{early if self.early_mutations else ''}"
             f"{self.null_keys:,} queries with a null key, {self.null_times:,} with a null time; "
             f"peak memory of a task {self.peak_memory / 2**20:,.0f} MiB"
         )
@@ -119,6 +123,7 @@ class BackfillRun:
             quarantined=found.get("quarantined", 0) + found.get("missing", 0),
             seconds=time.perf_counter() - started,
             peak_memory=max(found.get("peak_memory", 0), self.stages.memory.look()),
+            early_mutations=found.get("early_mutations", 0),
             slices_resumed=found.get("slices_resumed", 0),
             stages=self.stages.seconds,
         )
