@@ -68,6 +68,58 @@ def many() -> Callable[[int], int]:
     return lambda times: max(times // 20, 50) if PROFILE == "quick" else times
 
 
+# A process of its own: delta-rs may hold the interpreter's lock while it waits for the store, so
+# a server in a thread of this process would never answer. It ends when its input is closed.
+S3_SERVER = """
+import logging, sys
+from moto.server import ThreadedMotoServer
+
+logging.getLogger("werkzeug").setLevel(logging.ERROR)
+server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+server.start()
+print(server.get_host_and_port()[1], flush=True)
+sys.stdin.read()
+"""
+BUCKET = "shards"
+
+
+@pytest.fixture(scope="module")
+def s3_options() -> Iterator[dict[str, str]]:
+    """Storage options of an S3 server on loopback that has one bucket.
+
+    Nothing is said of conditional puts: delta-rs uses them (If-None-Match) unless told not to.
+    """
+    import boto3
+
+    pipe = subprocess.PIPE
+    command = [sys.executable, "-c", S3_SERVER]
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as server:
+        assert server.stdout is not None
+        options = {
+            "AWS_ENDPOINT_URL": f"http://127.0.0.1:{int(server.stdout.readline())}",
+            "AWS_ACCESS_KEY_ID": "test",
+            "AWS_SECRET_ACCESS_KEY": "test",
+            "AWS_REGION": "us-east-1",
+            "AWS_ALLOW_HTTP": "true",
+        }
+        client = boto3.client(
+            "s3",
+            endpoint_url=options["AWS_ENDPOINT_URL"],
+            aws_access_key_id="test",
+            aws_secret_access_key="test",
+            region_name="us-east-1",
+        )
+        client.create_bucket(Bucket=BUCKET)
+        yield options
+        server.communicate()
+
+
+@pytest.fixture
+def s3_uri(request: pytest.FixtureRequest) -> str:
+    """A folder of the bucket that no other test has."""
+    return f"s3://{BUCKET}/{abs(hash(request.node.nodeid)):x}"
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _cache_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Keep the part cache of the tests out of the user's."""

@@ -24,7 +24,7 @@ import psutil
 import pyspark
 
 DEADLINE_SECONDS = 120
-BUCKET = "state"
+BUCKET = "shards"  # of the S3 server that all tests share
 CHILD = Path(__file__).with_name("driver_child.py")
 
 # Processes that live for seconds are faster with the quick compiler alone.

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import random
-import subprocess
-import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -15,7 +13,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-import boto3
 import pyarrow as pa
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
@@ -45,20 +42,6 @@ SCHEMA = pa.schema(
         ("tags", pa.list_(pa.string())),
     ]
 )
-BUCKET = "shards"
-
-# A process of its own: delta-rs may hold the interpreter's lock while it waits for the store, so
-# a server in a thread of this process would never answer. It ends when its input is closed.
-SERVER = """
-import logging, sys
-from moto.server import ThreadedMotoServer
-
-logging.getLogger("werkzeug").setLevel(logging.ERROR)
-server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
-server.start()
-print(server.get_host_and_port()[1], flush=True)
-sys.stdin.read()
-"""
 
 
 @dataclass(frozen=True)
@@ -82,39 +65,9 @@ class Place:
         return f"{self.root}/{name}"
 
 
-@pytest.fixture(scope="module")
-def s3_options() -> Iterator[dict[str, str]]:
-    """Storage options of an S3 server on loopback that has one bucket.
-
-    Nothing is said of conditional puts: delta-rs uses them (If-None-Match) unless told not to.
-    """
-    pipe = subprocess.PIPE
-    with subprocess.Popen(
-        [sys.executable, "-c", SERVER], stdin=pipe, stdout=pipe, text=True
-    ) as server:
-        assert server.stdout is not None
-        options = {
-            "AWS_ENDPOINT_URL": f"http://127.0.0.1:{int(server.stdout.readline())}",
-            "AWS_ACCESS_KEY_ID": "test",
-            "AWS_SECRET_ACCESS_KEY": "test",
-            "AWS_REGION": "us-east-1",
-            "AWS_ALLOW_HTTP": "true",
-        }
-        client = boto3.client(
-            "s3",
-            endpoint_url=options["AWS_ENDPOINT_URL"],
-            aws_access_key_id="test",
-            aws_secret_access_key="test",
-            region_name="us-east-1",
-        )
-        client.create_bucket(Bucket=BUCKET)
-        yield options
-        server.communicate()
-
-
 @pytest.fixture
-def s3(s3_options: dict[str, str], request: pytest.FixtureRequest) -> Place:
-    return Place(f"s3://{BUCKET}/{abs(hash(request.node.nodeid)):x}", s3_options)
+def s3(s3_options: dict[str, str], s3_uri: str) -> Place:
+    return Place(s3_uri, s3_options)
 
 
 @pytest.fixture(params=["path", "file uri", "odd path", "s3"])
