@@ -16,6 +16,7 @@ import pyarrow as pa
 from windrow import errors
 from windrow.errors import WindrowError
 from windrow.spark.errors import known_errors
+from windrow.spark.heap import keep_freed_memory
 from windrow.spark.memory import reset_peak
 from windrow.spark.schemas import arrow_to_spark_schema
 from windrow.storage.store import Store
@@ -92,6 +93,7 @@ def run_writers(
     """
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        keep_freed_memory()
         reset_peak()  # the worker has run other tasks before
         try:
             yield _batch(write(batches))
