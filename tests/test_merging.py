@@ -95,6 +95,29 @@ def test_merge_segments(seed: int, width: int, rows: int, spread: int, segments:
     assert np.array_equal(merge_segments(words, lengths), lexical(words))
 
 
+@settings(max_examples=60, deadline=None)
+@given(
+    st.integers(0, 2**32),
+    st.integers(2, 4),
+    st.sampled_from([1, 7, 60, 3_000]),
+    st.sampled_from([0, 8, 40, 62]),
+    st.integers(1, 12),
+)
+def test_merge_segments_of_two_words_in_one(
+    seed: int, width: int, rows: int, bits: int, segments: int
+) -> None:
+    """First words that differ in their last bits only, over all integers; second ones as times."""
+    random = np.random.default_rng(seed)
+    far = random.integers(-(2**62), 2**62, 5) * 2
+    words = random.integers(0, 3, (width, rows))
+    words[0] += far[random.integers(0, far.size, rows)]
+    words[1] = random.integers(-(2**bits), 2**bits, rows)
+    owner = np.sort(random.integers(0, segments, rows))
+    words = words[:, np.lexsort([*words[::-1], owner])]
+    lengths = np.bincount(owner, minlength=segments).tolist()
+    assert np.array_equal(merge_segments(words, lengths), lexical(words))
+
+
 @pytest.mark.parametrize("lengths", [[], [0], [0, 0, 0], [0] * 40, [3], [0, 3, 0], [0, 0, 3]])
 def test_merge_segments_that_are_empty(lengths: list[int]) -> None:
     words = np.zeros((2, sum(lengths)), np.int64)

@@ -84,13 +84,6 @@ def _merge_segments(words: Any, bounds: Any) -> Any:
     return rows
 
 
-def merge_segments(words: np.ndarray, lengths: Sequence[int]) -> np.ndarray:
-    """The permutation that sorts `words`, given that they are `lengths` sorted segments."""
-    bounds = np.concatenate([[0], np.cumsum(np.asarray(lengths, np.int64))])
-    order: np.ndarray = _merge_segments(words, bounds)
-    return order
-
-
 @njit(inline="always")
 def _insertion_sort(words: Any, rows: Any, low: Any, high: Any) -> None:
     for i in range(low + 1, high):
@@ -123,6 +116,100 @@ def _merge_sort(words: Any, rows: Any, start: Any, end: Any, scratch: Any) -> No
                 k += 1
             rows[k : k + middle - low - i] = scratch[i : middle - low]
         width *= 2
+
+
+@njit(cache=True, nogil=True)
+def _merge_packed(word: Any, bounds: Any) -> Any:
+    """As `_merge_segments`, of one word, without branches that depend on its values."""
+    n = word.size
+    rows, to_rows = np.arange(n), np.empty(n, np.int64)
+    keys, to_keys = word, np.empty(n, np.uint64)
+    bounds = bounds.copy()
+    count = bounds.size - 1
+    while count > 1:
+        merged = 0
+        for s in range(0, count, 2):
+            middle, high = bounds[s + 1], bounds[min(s + 2, count)]
+            i, j, k = bounds[s], middle, bounds[s]
+            while i < middle and j < high:
+                left, right = keys[i], keys[j]
+                take_right = right < left
+                to_keys[k] = right if take_right else left
+                to_rows[k] = rows[j] if take_right else rows[i]
+                j += take_right
+                i += 1 - take_right
+                k += 1
+            while i < middle:
+                to_keys[k], to_rows[k] = keys[i], rows[i]
+                i += 1
+                k += 1
+            while j < high:
+                to_keys[k], to_rows[k] = keys[j], rows[j]
+                j += 1
+                k += 1
+            merged += 1
+            bounds[merged] = high
+        rows, to_rows = to_rows, rows
+        keys, to_keys = to_keys, keys
+        count = merged
+    return rows, keys
+
+
+@njit(cache=True, nogil=True)
+def _pack(words: Any, low: Any, lowest: Any, shift: Any, bits: Any) -> Any:
+    """One word of two: the leading bits of the first, and all of the second."""
+    packed = np.empty(words.shape[1], np.uint64)
+    for i in range(packed.size):
+        top = (np.uint64(words[0, i]) - np.uint64(low)) >> np.uint64(shift)
+        packed[i] = (top << np.uint64(bits)) | (np.uint64(words[1, i]) - np.uint64(lowest))
+    return packed
+
+
+@njit(cache=True, nogil=True)
+def _repair(words: Any, order: Any, packed: Any, bits: Any) -> None:
+    """Sort what one word did not tell apart: rows that differ in bits or words it has not."""
+    scratch = np.empty(0, np.int64)
+    several = words.shape[0] > 2
+    n, start = order.size, 0
+    while start < n:
+        top, end, wrong = packed[start] >> np.uint64(bits), start + 1, False
+        while end < n and packed[end] >> np.uint64(bits) == top:
+            wrong |= words[0, order[end]] != words[0, order[end - 1]]
+            wrong |= several and packed[end] == packed[end - 1]
+            end += 1
+        if wrong:
+            if scratch.size < end - start:
+                scratch = np.empty(2 * (end - start), np.int64)
+            order[start:end] = np.sort(order[start:end])  # rows with equal words keep their order
+            _merge_sort(words, order, start, end, scratch)
+        start = end
+
+
+_SPARE_BITS = 3  # beyond those that number all rows: few first words have the same leading bits
+
+
+def merge_segments(words: np.ndarray, lengths: Sequence[int]) -> np.ndarray:
+    """The permutation that sorts `words`, given that they are `lengths` sorted segments.
+
+    Where the second words lie close together, as times do, one word is merged instead of several.
+    """
+    bounds = np.concatenate([[0], np.cumsum(np.asarray(lengths, np.int64))])
+    order: np.ndarray
+    if words.shape[0] > 1 and words.shape[1]:
+        lowest = int(words[1].min())
+        bits = (int(words[1].max()) - lowest).bit_length()
+        if bits + words.shape[1].bit_length() + _SPARE_BITS <= 64:
+            filled = np.flatnonzero(np.diff(bounds))
+            low = int(words[0, bounds[filled]].min())
+            high = int(words[0, bounds[filled + 1] - 1].max())
+            shift = max((high - low).bit_length() + bits - 64, 0)
+            packed = _pack(words, low, lowest, shift, bits)
+            order, packed = _merge_packed(packed, bounds)
+            if shift or words.shape[0] > 2:
+                _repair(words, order, packed, bits)
+            return order
+    order = _merge_segments(words, bounds)
+    return order
 
 
 @njit(cache=True, nogil=True)
