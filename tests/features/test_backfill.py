@@ -133,6 +133,7 @@ def test_backfill_equals_the_plain_loops(
 ) -> None:
     if not few:
         monkeypatch.setattr(limits, "FEW_QUERIES", 0)
+        monkeypatch.setattr(limits, "BATCH_ROWS", 5)  # a few keys at a time
     events, queries, views, checkouts = data
     source = wr.EventSource("views", table=views, time="ts")
     users = group(source, ["user"], accuracy=accuracy)

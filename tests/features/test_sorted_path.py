@@ -425,6 +425,7 @@ def test_a_backfill_never_mixes_keys_of_one_hash(
     assert reader in how_read(project, join, "queries")
     assert reader in how_read(project, join, "s")
     monkeypatch.setattr(limits, "SLICE_ROWS", 20)  # several slices
+    monkeypatch.setattr(limits, "BATCH_ROWS", 6)  # of several batches
     check_rows(project.backfill(join), group, events, queries)
 
 

@@ -27,7 +27,7 @@ from windrow.shard.spec import PREFIX
 from windrow.updates import DIFF, TIME, int64_values
 
 CHUNK_ROWS = (4_096, 65_536)  # of a run, that are held beyond a slice: at least, at most
-HELD_ROWS = 500_000  # over all runs
+HELD_ROWS = 2_000_000  # over all runs: a row group of each, unless there are very many
 
 Keep = Callable[[pa.Table], pa.Table]  # the rows that are wanted, of some
 

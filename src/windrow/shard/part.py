@@ -250,6 +250,8 @@ def _bounds(group: Any, column: int, type_: pa.DataType) -> Bounds:
     nulls = statistics.null_count if statistics.has_null_count else None
     if not statistics.has_min_max:
         return Bounds(nulls=nulls, rows=group.num_rows)
+    if pa.types.is_int64(type_):
+        return Bounds(statistics.min, statistics.max, nulls, group.num_rows)
     try:
         low, high = pa.array([statistics.min, statistics.max], type_).to_pylist()
     except (pa.ArrowInvalid, pa.ArrowTypeError, ValueError, OverflowError):

@@ -13,7 +13,6 @@ import pyarrow as pa
 
 from windrow.arrangements.content import FILE
 from windrow.arrangements.rows import SortedRows, bounds_of, expanded, row_scan
-from windrow.features import limits
 from windrow.features.compute.events import Events, QueryTimes
 from windrow.features.compute.lifetimes import lifetimes_in_place
 from windrow.features.compute.types import feature_type
@@ -180,23 +179,23 @@ class EventReader:
     def __init__(self, arranged: Arranged, cuts: tuple[Bound, ...], numbers: range) -> None:
         self._arranged, self._cuts, self._last = arranged, cuts, numbers[-1]
         self._rows: SortedRows | None = None
-        self._next = -1  # the slice that the open runs have come to
+        self._number = self._reached = numbers[0]  # the slice to read, the one that runs are in
 
-    def read(self, number: int, queries: QueryTimes) -> SliceEvents:
-        """The events of a slice, whose queries are given.
+    def start(self, number: int) -> None:
+        """Go on to a slice."""
+        self._number = number
+
+    def below(self, end: Bound | None, queries: QueryTimes, few: bool) -> SliceEvents:
+        """The events of the slice up to `end`, beyond those read before, for some queries.
 
         If queries are few, events that none of them can count are left out from the start.
         """
         arranged = self._arranged
-        if self._rows is None or self._next != number:
-            bounds = bounds_of(self._cuts, number, self._last)
-            self._rows = arranged.sorted_rows(bounds)
-        self._next = number + 1
-        end = bounds_of(self._cuts, number, number)[1]
+        if self._rows is None or self._number > self._reached + 1:
+            self._rows = arranged.sorted_rows(bounds_of(self._cuts, self._number, self._last))
+        self._reached = self._number
         if arranged.layout.changing:
             return arranged.changing_events(arranged.arranged(self._rows.below(end)))
-        rows = arranged.rows // (len(self._cuts) + 1)
-        few = queries.times.size * limits.FEW_REQUESTED < rows
         keep = EventFilter.of(arranged.group.group, queries).filter if few else None
         table = self._rows.below(end, keep)
         return SliceEvents(arranged.events_of(table), table.slice(0, 0))

@@ -6,7 +6,7 @@
 
 Both sides are cut at the same prefixes. A task reads its slice of each, finds the events of every
 query's windows, and computes all features in one pass. Nothing is shuffled, no row passes through
-the driver, and a task holds no more than its slice.
+the driver, and a task holds no more than its slice, of which it computes some keys at a time.
 
 Groups that share their keys are computed together; for other keys the queries are sorted anew,
 carrying the features they have.
@@ -15,11 +15,12 @@ carrying the features they have.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
 
+from windrow.arrangements.rows import bounds_of
 from windrow.features import limits
 from windrow.features.compute.events import QueryTimes
 from windrow.features.compute.features import group_features
@@ -51,6 +52,7 @@ class SliceJob:
     carried: tuple[str, ...]  # columns of the queries that go into the result
     counted: tuple[str, ...] | None  # left keys whose NULLs are counted, in the last pass
     output: pa.Schema
+    batches: int = 1  # of a slice: some keys at a time are read and computed
 
     @property
     def slices(self) -> int:
@@ -69,20 +71,40 @@ class SliceJob:
             yield self._result(number, table, readers)
 
     def _result(self, number: int, table: pa.Table, readers: Sequence[EventReader]) -> SliceResult:
-        queries = self.query_times(table)
         base = self.carried_of(table)
-        columns, rejected, counters = base.table.columns, [], base.counters
-        if not table.num_rows:
-            columns += [pa.nulls(0, f.type) for f in list(self.output)[len(columns) :]]
-            return SliceResult(pa.table(columns, schema=self.output), [], counters)
-        for arranged, reader in zip(self.arranged, readers, strict=True):
-            found = reader.read(number, queries)
-            if found.unmatched.num_rows:
-                counters["missing"] = counters.get("missing", 0) + found.unmatched.num_rows
-                rejected.append(arranged.rejected(found.unmatched))
-            counters["events"] = counters.get("events", 0) + found.events.times.size
-            columns += group_features(arranged.group.group, found.events, queries)
+        rejected: list[pa.Table] = []
+        counters = base.counters
+        features = pa.schema(list(self.output)[len(self.carried) :])
+        found = [features.empty_table()]
+        for reader in readers:
+            reader.start(number)
+        for queries, end in self._batches(number, table):
+            columns: list[pa.Array] = []
+            for arranged, reader in zip(self.arranged, readers, strict=True):
+                events = arranged.rows // (self.slices * self.batches)
+                few = queries.times.size * limits.FEW_REQUESTED < events
+                read = reader.below(end, queries, few)
+                if read.unmatched.num_rows:
+                    counters["missing"] = counters.get("missing", 0) + read.unmatched.num_rows
+                    rejected.append(arranged.rejected(read.unmatched))
+                counters["events"] = counters.get("events", 0) + read.events.times.size
+                columns += group_features(arranged.group.group, read.events, queries)
+            found.append(pa.table(columns, schema=features))
+        columns = [*base.table.columns, *pa.concat_tables(found).columns]
         return SliceResult(pa.table(columns, schema=self.output), rejected, counters)
+
+    def _batches(self, number: int, table: pa.Table) -> Iterator[tuple[QueryTimes, Bound | None]]:
+        """The queries of a slice, some neighbouring keys at a time, and where their events end."""
+        start, end = bounds_of(self.cuts, number, number)
+        low, high = LOWEST if start is None else start[0], HIGHEST if end is None else end[0]
+        # Hashes are spread evenly between the bounds of the slice.
+        steps = (low + (high - low) * i // self.batches for i in range(1, self.batches))
+        inner = sorted({*steps} - {low})
+        edges = np.searchsorted(int64_values(table, PREFIX), inner).tolist()
+        bounds: list[Bound | None] = [*((prefix, LOWEST) for prefix in inner), end]
+        for first, last, bound in zip([0, *edges], [*edges, table.num_rows], bounds, strict=True):
+            if first < last:
+                yield self.query_times(table.slice(first, last - first)), bound
 
     def query_times(self, table: pa.Table) -> QueryTimes:
         times = single_chunk(table.column(QUERY_TIME))
@@ -180,6 +202,9 @@ def slice_job(
     output = [queries.spec.schema.field(name) for name in carried]
     for one in arranged:
         output += feature_fields(one.group, one.layout)
-    return SliceJob(
+    job = SliceJob(
         tuple(arranged), queries, tuple(cuts), tuple(carried), counted, pa.schema(output)
     )
+    if queries.rows * limits.FEW_REQUESTED < job.rows:
+        return job  # little is left of each slice, once events that cannot count are filtered
+    return replace(job, batches=max(job.rows // job.slices // limits.BATCH_ROWS, 1))

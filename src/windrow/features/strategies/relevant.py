@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
+from windrow.features import limits
 from windrow.features.compute.events import QueryTimes
 from windrow.features.definitions import GroupBy
 from windrow.features.inputs.layout import EVENT_TIME
@@ -31,15 +32,26 @@ def counted_span(group: GroupBy, times: np.ndarray) -> TimeBounds:
 
 
 def within(scan: Scan, parts: Sequence[Part], span: TimeBounds) -> tuple[Scan, tuple[Part, ...]]:
-    """The scan and its parts, reduced to events with times in [start, end)."""
-    found = time_bounds(parts, EVENT_TIME)
-    if found is not None and span[0] <= found[0] and found[1] < span[1]:
-        return scan, tuple(parts)
+    """The scan and its parts, reduced to events with times in [start, end).
+
+    Others do no harm: where they are few, parts are left out, but not single rows.
+    """
     condition = (col(EVENT_TIME) >= span[0]) & (col(EVENT_TIME) < span[1])
     if scan.where is not None:
         condition = scan.where & condition
-    scan = replace(scan, where=bind(condition, scan.spec.schema))
-    return scan, tuple(part for part in parts if scan.may_hold(part))
+    reduced = replace(scan, where=bind(condition, scan.spec.schema))
+    kept = tuple(part for part in parts if reduced.may_hold(part))
+    rows = sum(part.rows for part in kept)
+    wanted = sum(part.rows * _share(time_bounds([part], EVENT_TIME), span) for part in kept)
+    return (scan if wanted > limits.NEARLY_ALL * rows else reduced), kept
+
+
+def _share(known: TimeBounds | None, span: TimeBounds) -> float:
+    """How much of the times between two bounds lies in [start, end); 0 if they are unknown."""
+    if known is None:
+        return 0.0
+    overlap = min(known[1], span[1] - 1) - max(known[0], span[0]) + 1
+    return max(overlap, 0) / (known[1] - known[0] + 1)
 
 
 def time_bounds(parts: Sequence[Part], column: str) -> TimeBounds | None:
