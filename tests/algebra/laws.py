@@ -18,12 +18,12 @@ from hypothesis import strategies as st
 
 from state_cases import COLUMNS, Row, columns_of, combined, lifted, rows_of
 from windrow.algebra.aggregation import Aggregation
-from windrow.algebra.evaluate import evaluate, evaluate_spans
+from windrow.algebra.evaluate import evaluate, evaluate_spans, range_states, span_states
 from windrow.algebra.function import Function
+from windrow.algebra.kinds.kind import Kind
 from windrow.algebra.ranges import Column, Ranges
 from windrow.algebra.spans import SpannedColumn, Spans
 from windrow.algebra.states import States
-from windrow.algebra.states.kind import Kind
 from windrow.errors import DataError, DefinitionError
 from windrow.rows.types import canonical_values
 
@@ -208,6 +208,8 @@ def evaluations_agree(function: Function, data: st.DataObject) -> None:
     found = evaluate(one, Column(values, moments), Ranges(start, end))
     assert found.type == function.result(type_)
     states = States.of(function, type_)
+    joined = states.lower(range_states(states, Column(values, moments), Ranges(start, end)))
+    assert all(map(alike, joined.to_pylist(), found.to_pylist()))
     for a, b, got in zip(start.tolist(), end.tolist(), found.to_pylist(), strict=True):
         groups = np.zeros(b - a, np.int64)
         made = states.lift(values.slice(a, b - a), moments[a:b], groups, 1)
@@ -220,6 +222,8 @@ def evaluations_agree(function: Function, data: st.DataObject) -> None:
     first, last = (np.array([counted[i][side] for i in at], np.int64) for side in (0, 1))
     spanned = SpannedColumn(values.take(pa.array(at)), moments[at], Spans(first, last, queries))
     by_query = evaluate_spans(one, spanned).to_pylist()
+    joined = states.lower(span_states(states, spanned))
+    assert all(map(alike, joined.to_pylist(), by_query))
     for query, got in enumerate(by_query):
         there = at[(first <= query) & (query < last)]
         groups = np.zeros(there.size, np.int64)

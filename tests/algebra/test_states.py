@@ -22,8 +22,9 @@ from windrow.algebra.aggregation import Aggregation
 from windrow.algebra.evaluate import evaluate, states_of
 from windrow.algebra.function import Function
 from windrow.algebra.functions import FUNCTIONS
+from windrow.algebra.kinds import wide
 from windrow.algebra.ranges import Column, Ranges
-from windrow.algebra.states import States, wide
+from windrow.algebra.states import States
 from windrow.errors import DataError, DefinitionError
 
 SHAPES = ("var_pop", "var_samp", "stddev_pop", "stddev_samp", "skewness", "kurtosis")

@@ -5,7 +5,7 @@ A declaration is a frozen dataclass whose fields are the function's parameters. 
     law            what may be done with its states, see `law`
     takes, result  the types it takes, and the type it gives for each of them
     of_nothing     its value over no values: 0 for counts, NULL for the rest
-    state, lower   how values are held, and what these states come to, see `states`
+    state, lower   how values are held, see `kinds`, and what these states come to
     over_ranges    its results over ranges of rows, see `ranges`
     over_spans     its results where each row counts for a span of queries, see `spans`
 
@@ -22,11 +22,10 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
+from windrow.algebra.kinds.kind import Held, Kind
 from windrow.algebra.law import Law
-from windrow.algebra.ranges import Column, Ranges, range_states
-from windrow.algebra.spans import SpannedColumn, span_states
-from windrow.algebra.states import States
-from windrow.algebra.states.kind import Held, Kind
+from windrow.algebra.ranges import Column, Ranges
+from windrow.algebra.spans import SpannedColumn
 from windrow.algebra.types import Values
 from windrow.errors import DefinitionError
 
@@ -73,15 +72,13 @@ class Function(ABC):
     def lower(self, held: Held) -> pa.Array:
         """The result for each state; `of_nothing` for those that hold no value."""
 
-    def over_ranges(self, column: Column, ranges: Ranges) -> pa.Array:
-        """The result for each range of the column's values."""
-        states = States.of(self, column.values.type)
-        return states.lower(range_states(states, column, ranges))
+    def over_ranges(self, column: Column, ranges: Ranges) -> pa.Array | None:
+        """The result for each range of the column's values; None: by states."""
+        return None
 
-    def over_spans(self, column: SpannedColumn) -> pa.Array:
-        """The result for each query, over the values whose span holds it."""
-        states = States.of(self, column.values.type)
-        return states.lower(span_states(states, column))
+    def over_spans(self, column: SpannedColumn) -> pa.Array | None:
+        """The result for each query, of the values whose span holds it; None: by states."""
+        return None
 
 
 @dataclass(frozen=True)

@@ -9,20 +9,15 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
 from windrow.algebra.arrays import as_float64, as_int64
 from windrow.algebra.prefix import prefix_128
-from windrow.algebra.spans import Spans, leaves, nodes_of
 from windrow.algebra.tree import range_sums
 from windrow.merging import sort_words
 from windrow.rows.ordering import exact
-
-if TYPE_CHECKING:
-    from windrow.algebra.states import States
 
 
 @dataclass(frozen=True)
@@ -92,25 +87,3 @@ class Column:
             return self
         order = sort_words(np.vstack([self.moments, self.words]))
         return Column(self.values.take(pa.array(order)), self.moments)
-
-
-def range_states(states: States, column: Column, ranges: Ranges) -> pa.Array:
-    """Any aggregate: the state of the values in each range.
-
-    A tree over the values has the states of two nodes combined in the node above them; a range is
-    a few whole nodes.
-    """
-    size = len(column.values)
-    level = states.lift(column.values, column.moments, np.arange(size), size)
-    levels = [level]
-    while len(level) > 1:
-        pairs = np.arange(len(level)) // 2
-        level = states.combine(level, pairs, int(pairs[-1]) + 1)
-        levels.append(level)
-    node, query = nodes_of(Spans(ranges.start, ranges.end, size))
-    # Node i is above 2i and 2i + 1; those with as many bits as the first leaf are the leaves.
-    _, bits = np.frexp(node)
-    height = leaves(size).bit_length() - bits
-    first = np.cumsum([0, *map(len, levels)])
-    place = first[height] + node - (1 << (bits.astype(np.int64) - 1))
-    return states.combine(pa.concat_arrays(levels).take(pa.array(place)), query, len(ranges))

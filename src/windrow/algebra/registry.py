@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
+from windrow.algebra.function import Function
 from windrow.errors import DefinitionError
 
-if TYPE_CHECKING:
-    from windrow.algebra.function import Function
-
-F = TypeVar("F", bound="type[Function]")
+F = TypeVar("F", bound=type[Function])
 
 FUNCTIONS: dict[str, type[Function]] = {}
 LARGEST_CODE = 255

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -24,9 +24,6 @@ from numba import njit
 from windrow.algebra.arrays import as_float64, enumerate_lists
 from windrow.algebra.tree import add_dd, add_moments
 from windrow.rows.ordering import LOWEST, exact
-
-if TYPE_CHECKING:
-    from windrow.algebra.states import States
 
 
 @dataclass(frozen=True)
@@ -65,21 +62,6 @@ class SpannedColumn:
     def words(self) -> np.ndarray:
         """int64 words in the order of the values."""
         return exact(self.values)
-
-
-def span_states(states: States, column: SpannedColumn) -> pa.Array:
-    """Any aggregate: for each query the state of the elements it counts.
-
-    Elements with the same span are lifted together, so that all that follows costs spans, not
-    elements. A span is a few nodes of the tree, and a query combines the nodes above it.
-    """
-    spans, distinct, group = distinct_spans(column.spans)
-    lifted = states.lift(column.values, column.times, group, distinct)
-    node, span = nodes_of(spans)
-    used, of_node = np.unique(node, return_inverse=True)
-    nodes = states.combine(lifted.take(pa.array(span)), of_node, used.size)
-    query, place = paths_to(used, spans.queries)
-    return states.combine(nodes.take(pa.array(place)), query, spans.queries)
 
 
 def distinct_spans(spans: Spans) -> tuple[Spans, int, np.ndarray]:

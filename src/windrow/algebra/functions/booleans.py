@@ -10,12 +10,12 @@ import pyarrow as pa
 
 from windrow.algebra.arrays import null_where
 from windrow.algebra.function import Function
+from windrow.algebra.kinds.kind import Held, Kind
+from windrow.algebra.kinds.numbers import TRUES, Numbers
 from windrow.algebra.law import Law
 from windrow.algebra.ranges import Column, Ranges
 from windrow.algebra.registry import declare
 from windrow.algebra.spans import SpannedColumn, Spans
-from windrow.algebra.states.kind import Held, Kind
-from windrow.algebra.states.numbers import TRUES, Numbers
 from windrow.algebra.types import BOOLEANS
 
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from windrow.algebra.function import Function
+from windrow.algebra.kinds.kind import Held, Kind, Nothing
 from windrow.algebra.law import Law
 from windrow.algebra.ranges import Column, Ranges
 from windrow.algebra.registry import declare
 from windrow.algebra.spans import SpannedColumn
-from windrow.algebra.states.kind import Held, Kind, Nothing
 from windrow.algebra.types import ANYTHING
 
 

@@ -15,13 +15,13 @@ from datasketches import frequent_items_error_type
 
 from windrow.algebra.arrays import enumerate_lists, maps_of
 from windrow.algebra.function import Function, Limited, check_k
+from windrow.algebra.kinds.kind import Held, Kind
+from windrow.algebra.kinds.sketches import SKETCH, Frequents, Uniques, values_of_text
+from windrow.algebra.kinds.values import Bests, Counts, Order, value_counts, value_lists
 from windrow.algebra.law import Law
 from windrow.algebra.multiset import range_distinct, range_histograms
 from windrow.algebra.ranges import Column, Ranges
 from windrow.algebra.registry import declare
-from windrow.algebra.states.kind import Held, Kind
-from windrow.algebra.states.sketches import SKETCH, Frequents, Uniques, values_of_text
-from windrow.algebra.states.values import Bests, Counts, Order, value_counts, value_lists
 from windrow.algebra.types import SCALARS
 from windrow.rows.ordering import exact
 

@@ -8,12 +8,12 @@ from typing import ClassVar
 import pyarrow as pa
 
 from windrow.algebra.function import Function
+from windrow.algebra.kinds.kind import Held, Kind
+from windrow.algebra.kinds.values import Bests, Order, value_lists
 from windrow.algebra.law import Law
 from windrow.algebra.ranges import Column, Ranges
 from windrow.algebra.registry import declare
 from windrow.algebra.spans import SpannedColumn, tree_best
-from windrow.algebra.states.kind import Held, Kind
-from windrow.algebra.states.values import Bests, Order, value_lists
 from windrow.algebra.tree import range_best
 from windrow.algebra.types import SCALARS
 

@@ -14,15 +14,15 @@ import numpy as np
 import pyarrow as pa
 
 from windrow.algebra.arrays import as_float64, null_where
+from windrow.algebra.codec import binary_parts
 from windrow.algebra.function import Function
+from windrow.algebra.kinds.kind import Held, Kind
+from windrow.algebra.kinds.moments import Central
+from windrow.algebra.kinds.numbers import POWERS, SPECIAL, Numbers
 from windrow.algebra.law import Law
 from windrow.algebra.ranges import Column, Ranges
 from windrow.algebra.registry import declare
 from windrow.algebra.spans import SpannedColumn, tree_moments
-from windrow.algebra.states.codec import binary_parts
-from windrow.algebra.states.kind import Held, Kind
-from windrow.algebra.states.moments import Central
-from windrow.algebra.states.numbers import POWERS, SPECIAL, Numbers
 from windrow.algebra.tree import range_moments
 from windrow.algebra.types import NUMBERS
 

@@ -11,11 +11,11 @@ import pyarrow as pa
 from windrow.algebra.arrays import enumerate_lists, lists_of
 from windrow.algebra.best import range_top
 from windrow.algebra.function import Function, Limited
+from windrow.algebra.kinds.kind import Held, Kind
+from windrow.algebra.kinds.values import Bests, Order, value_lists
 from windrow.algebra.law import Law
 from windrow.algebra.ranges import Column, Ranges
 from windrow.algebra.registry import declare
-from windrow.algebra.states.kind import Held, Kind
-from windrow.algebra.states.values import Bests, Order, value_lists
 from windrow.algebra.types import ANYTHING, SCALARS, list_type
 
 t = pa.types

@@ -11,12 +11,12 @@ import pyarrow as pa
 
 from windrow.algebra.arrays import as_float64, lists_of
 from windrow.algebra.function import Function
+from windrow.algebra.kinds.kind import Held, Kind
+from windrow.algebra.kinds.sketches import NANS, SKETCH, Percentiles
 from windrow.algebra.law import Law
 from windrow.algebra.quantiles import quantiles, sketch_quantiles
 from windrow.algebra.ranges import Column, Ranges
 from windrow.algebra.registry import declare
-from windrow.algebra.states.kind import Held, Kind
-from windrow.algebra.states.sketches import NANS, SKETCH, Percentiles
 from windrow.algebra.types import NUMBERS, list_type
 from windrow.errors import DefinitionError
 

@@ -13,7 +13,11 @@ import numpy as np
 import pyarrow as pa
 
 from windrow.algebra.arrays import as_int64, null_where
+from windrow.algebra.codec import binary_parts
 from windrow.algebra.function import Function
+from windrow.algebra.kinds.kind import Held, Kind
+from windrow.algebra.kinds.numbers import POWERS, SPECIAL, Numbers
+from windrow.algebra.kinds.wide import to_floats, to_halves
 from windrow.algebra.law import Law
 from windrow.algebra.prefix import (
     carry_differences,
@@ -26,10 +30,6 @@ from windrow.algebra.prefix import (
 from windrow.algebra.ranges import Column, Ranges
 from windrow.algebra.registry import declare
 from windrow.algebra.spans import SpannedColumn
-from windrow.algebra.states.codec import binary_parts
-from windrow.algebra.states.kind import Held, Kind
-from windrow.algebra.states.numbers import POWERS, SPECIAL, Numbers
-from windrow.algebra.states.wide import to_floats, to_halves
 from windrow.algebra.types import NUMBERS, sum_type
 from windrow.errors import DataError
 from windrow.rows.hashing import decimal_halves
@@ -49,10 +49,8 @@ class Total(Function):
     def state(self, value: pa.DataType) -> Kind:
         return Numbers(value, powers=1)
 
-    def over_spans(self, column: SpannedColumn) -> pa.Array:
-        if t.is_decimal(column.values.type):
-            return super().over_spans(column)
-        return self._over_spans(column)
+    def over_spans(self, column: SpannedColumn) -> pa.Array | None:
+        return None if t.is_decimal(column.values.type) else self._over_spans(column)
 
     @abstractmethod
     def _over_spans(self, column: SpannedColumn) -> pa.Array: ...

@@ -28,20 +28,17 @@ import functools
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
+from windrow.algebra.codec import read_states, write_states
+from windrow.algebra.function import Function
 from windrow.algebra.grouping import group_sums
-from windrow.algebra.states.codec import read_states, write_states
+from windrow.algebra.kinds.kind import COUNTERS, Columns, Held, Kind, Rows
 from windrow.algebra.states.header import Header
-from windrow.algebra.states.kind import COUNTERS, Columns, Held, Kind, Rows
 from windrow.errors import DataError, DefinitionError
 from windrow.rows.types import canonical_type
-
-if TYPE_CHECKING:
-    from windrow.algebra.function import Function
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from windrow.algebra.codec import varint
 from windrow.algebra.registry import names_of
-from windrow.algebra.states.codec import varint
 from windrow.errors import DataError
 
 t = pa.types

@@ -16,8 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from windrow.algebra.aggregation import Aggregation
-from windrow.algebra.evaluate import states_of
-from windrow.algebra.spans import span_states
+from windrow.algebra.evaluate import span_states, states_of
 from windrow.algebra.states import States
 from windrow.features.compute.buckets import gather_maps, lanes_of
 from windrow.features.compute.elements import Elements

@@ -13,10 +13,10 @@ import numpy as np
 import pyarrow as pa
 
 from windrow.algebra.arrays import as_float64, as_int64
+from windrow.algebra.codec import binary_array, binary_parts
 from windrow.algebra.grouping import group_rows, group_sums
-from windrow.algebra.states.codec import binary_array, binary_parts
-from windrow.algebra.states.kind import Columns, Held, Kind, Rows
-from windrow.algebra.states.wide import (
+from windrow.algebra.kinds.kind import Columns, Held, Kind, Rows
+from windrow.algebra.kinds.wide import (
     Bytes,
     add_wide,
     is_wide,

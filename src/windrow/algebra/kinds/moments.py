@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from windrow.algebra.states.wide import BIAS, LIMBS, Bytes, _magnitude, _read, _rounded
+from windrow.algebra.kinds.wide import BIAS, LIMBS, Bytes, _magnitude, _read, _rounded
 
 
 @njit(cache=True, nogil=True)

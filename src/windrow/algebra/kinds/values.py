@@ -15,7 +15,7 @@ from numba import njit
 
 from windrow.algebra.arrays import enumerate_lists
 from windrow.algebra.grouping import group_sums
-from windrow.algebra.states.kind import Columns, Held, Kind, Rows
+from windrow.algebra.kinds.kind import Columns, Held, Kind, Rows
 from windrow.algebra.types import list_type
 from windrow.merging import sort_words
 from windrow.rows.lists import list_parts

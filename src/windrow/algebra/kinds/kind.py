@@ -71,7 +71,7 @@ class Kind(ABC):
     @property
     @abstractmethod
     def fields(self) -> list[pa.Field]:
-        """Names and types of the fields; see `codec` for the types that can be written."""
+        """Names and types of the fields; see `codec` for what can be written."""
 
     @property
     def parameters(self) -> tuple[int, ...]:

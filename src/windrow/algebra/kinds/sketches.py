@@ -25,11 +25,11 @@ from datasketches import (
 )
 
 from windrow.algebra.arrays import as_float64
+from windrow.algebra.codec import element_bytes
 from windrow.algebra.grouping import group_rows, group_sums
+from windrow.algebra.kinds.kind import Columns, Held, Kind, Rows
+from windrow.algebra.kinds.values import Counts
 from windrow.algebra.quantiles import KLL_K
-from windrow.algebra.states.codec import element_bytes
-from windrow.algebra.states.kind import Columns, Held, Kind, Rows
-from windrow.algebra.states.values import Counts
 from windrow.rows.hashing import hash_keys
 from windrow.rows.lists import list_parts
 from windrow.rows.types import canonical_values
