@@ -322,7 +322,6 @@ EXPRESSIONS: list[tuple[str, Any]] = [
     ("N + `n`", 2),
     ("true", True),
     ("NULL", None),
-    ("sum(n) OVER ()", 1),
 ]
 ERROR = object()
 # What docs/testing.md says of Spark and of this evaluation, where they differ.

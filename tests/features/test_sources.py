@@ -230,7 +230,7 @@ def test_few_queries_of_a_large_log_bring_only_their_keys_together(
     project = wr.Project(tmp_path / "state", spark=spark)
     plan = str(project.plan(join))
     assert "queries are few beside" in plan
-    assert "only rows of keys that are asked for are arranged" in plan
+    assert "only rows of requested keys are arranged" in plan
     found = project.backfill(join).collect()
     check(found, queries, lambda q: alive(updates, q), group)
     assert project.summary is not None

@@ -26,7 +26,10 @@ from windrow.features.plan.strategy import BROADCAST, GATHER, STRATEGIES
 from windrow.features.strategies.arranged import feature_fields
 from windrow.spark.session import Engine
 from windrow.storage.names import digest
+from windrow.storage.records import read_record, write_record
 from windrow.storage.store import Store
+
+SLICES = "slices.json"  # in the work folder: the cuts of each pass
 
 
 @dataclass(frozen=True)
@@ -167,7 +170,7 @@ def plan_backfill(
         ),
         Store.at(f"{store.uri}/results/{join.name}", options),
     )
-    return replace(plan, finished=_finished(plan, store))
+    return _resumed(plan, store)
 
 
 def _todo(inputs: GroupInputs, store: Store) -> Todo:
@@ -176,9 +179,26 @@ def _todo(inputs: GroupInputs, store: Store) -> Todo:
     return as_it_is(inputs.shard, "a shard by the same key, read as it is")
 
 
-def _finished(plan: BackfillPlan, store: Store) -> int:
-    """How many notes of finished slices an interrupted run has left."""
+def _resumed(plan: BackfillPlan, store: Store) -> BackfillPlan:
+    """The plan as an interrupted run of the same has begun it: with its slices.
+
+    What that run arranged would be sliced differently by now, and a run sliced differently cannot
+    be resumed.
+    """
     if plan.fingerprint is None:
-        return 0
+        return plan
     work = Store.at(f"{store.uri}/tmp/{plan.fingerprint}", store.options_dict)
-    return sum(name.startswith("done-") for name in work.names())
+    finished = sum(name.startswith("done-") for name in work.names())
+    record = read_record(work, SLICES)
+    if record is None:
+        return replace(plan, finished=finished)
+    passes = [
+        one if cuts is None else replace(one, cuts=tuple((prefix, word) for prefix, word in cuts))
+        for one, cuts in zip(plan.passes, record["cuts"], strict=True)
+    ]
+    return replace(plan, passes=tuple(passes), finished=finished)
+
+
+def record_slices(plan: BackfillPlan, work: Store) -> None:
+    """Tell a run that resumes this one at which prefixes it is sliced."""
+    write_record(work, SLICES, {"cuts": [one.cuts for one in plan.passes]})

@@ -26,7 +26,7 @@ from windrow.features.inputs.queries import (
     sorted_schema,
     with_keys,
 )
-from windrow.features.plan.backfill import BackfillPlan
+from windrow.features.plan.backfill import BackfillPlan, record_slices
 from windrow.features.plan.passes import PassPlan
 from windrow.features.plan.strategy import BROADCAST, GATHER, MERGE, TILES
 from windrow.features.run.arrange import arrange, gather, hold_sources, quarantine
@@ -105,6 +105,7 @@ class BackfillRun:
         self._check_result()
         try:
             with work_folder(self.stages.store, self.plan.fingerprint) as work, ExitStack() as held:
+                record_slices(self.plan, work)
                 hold_sources(self.plan.arrangements, self._name, held)
                 shards = {n: self._arrange(n, work, held) for n in sorted(self.plan.arranged)}
                 schema, written = self._features(shards, work)
