@@ -54,6 +54,8 @@ class PeakMemory:
             name = process.name()
             with open(f"/proc/{process.pid}/smaps_rollup") as file:
                 held = sum(int(line.split()[1]) for line in file if line.startswith("Pss:"))
+        except (ProcessLookupError, FileNotFoundError, psutil.NoSuchProcess):
+            return 0  # it has no memory any more, whether or not it is a zombie by now
         except (OSError, psutil.Error):
             if _has_ended(process):
                 return 0

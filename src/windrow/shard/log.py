@@ -157,8 +157,11 @@ class Log:
 
     @property
     def retired(self) -> bool:
-        """Whether nobody may use the shard any more."""
-        return self.since >= LATEST
+        """Whether nobody may use the shard any more: then `upper` is beyond all times too.
+
+        So an append, which knows `upper`, need not look for `since`: it may lie far back in the log.
+        """
+        return self.upper >= LATEST
 
     def retired_error(self) -> ShardRetiredError:
         return ShardRetiredError(f"{self.store.uri}: the shard is retired, and about to be removed")
@@ -271,6 +274,8 @@ class Log:
                 self._try([], [Transaction(GOAL, target)], {}, attempt)
                 continue
             moved = [Transaction(SINCE, target), Transaction(GOAL, target)]
+            if target >= LATEST:
+                moved.append(Transaction(UPPER, LATEST))
             if self._try([], moved, {}, attempt):
                 return target
         raise self._conflict()

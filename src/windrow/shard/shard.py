@@ -208,6 +208,8 @@ class Shard:
     def _writer(
         self, lower: int, upper: int, at: int | None = None, part_bytes: int = PART_BYTES
     ) -> BatchWriter:
+        if self._log.retired:
+            raise self._log.retired_error()
         self._check_batch(lower, upper)
         if at is not None and not lower <= at < upper:
             raise TimeRangeError(f"{self.uri}: at is {at}, outside the batch [{lower}, {upper})")
@@ -243,6 +245,8 @@ class Shard:
         if log.upper != lower:
             log.refresh()
         if log.upper != lower:
+            if log.retired:
+                raise log.retired_error()
             # Nothing can be appended here; it may be there already.
             if log.upper < upper:
                 raise log.mismatch(lower, upper)
