@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test quick lint docs rooms bench-shard bench-backfill java clean
+.PHONY: demo test quick lint docs rooms stubs bench-shard bench-backfill java clean
 
 demo: $(READY)
 	$(BIN)/python examples/shop.py
@@ -33,6 +33,10 @@ docs: $(READY)
 # The map in docs/rooms.md, drawn from the imports in the code.
 rooms: $(READY)
 	$(BIN)/python docs/draw_rooms.py
+
+# What editors know of windrow.agg, from the declarations of aggregates.
+stubs: $(READY)
+	$(BIN)/python -m windrow.algebra.stubs src/windrow/agg.pyi
 
 bench-shard: $(READY)
 	$(BIN)/python benchmarks/shard.py

@@ -4,7 +4,7 @@ Each function names a column; `.over` gives windows (none is lifetime), `.by` bu
 condition. Lists contribute their elements; maps are aggregated per key.
 
 There is one for every function declared in `windrow.algebra.functions`, with its parameters after
-the column. Editors read them in `agg.pyi`, which is made by `python -m windrow.algebra.stubs`.
+the column. Editors read them in `agg.pyi`, which `make stubs` makes from the declarations.
 """
 
 from __future__ import annotations

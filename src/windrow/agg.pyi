@@ -1,4 +1,4 @@
-"""Made by `python -m windrow.algebra.stubs src/windrow/agg.pyi`; do not edit."""
+"""Made by `make stubs` from the declarations in algebra/functions; do not edit."""
 
 from collections.abc import Callable, Sequence
 

@@ -1,13 +1,11 @@
 """What every declared function has to keep to, by its law. No result is known beforehand.
 
-Each check draws its own rows; `check_laws` makes all of them, so that a function is tested by being
-declared.
+Each check draws its own rows. A function is tested by being declared.
 """
 
 from __future__ import annotations
 
 import math
-import pickle
 from collections.abc import Callable
 from typing import Any
 
@@ -15,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import strategies as st
+from pyspark import cloudpickle
 
 from state_cases import COLUMNS, Row, columns_of, combined, lifted, rows_of
 from windrow.algebra.aggregation import Aggregation
@@ -167,7 +166,7 @@ def large_diffs_add_up(function: Function, data: st.DataObject) -> None:
 def round_trip(function: Function, data: st.DataObject) -> None:
     """Bytes are read as the states that were written, and travel with their function."""
     states, rows = drawn(function, data)
-    states = pickle.loads(pickle.dumps(states))
+    states = cloudpickle.loads(cloudpickle.dumps(states))
     before = lifted(states, rows, [i % 3 for i in range(len(rows))], 4)
     written = states.serialise(before)
     assert all(one.as_py().startswith(states.header.written) for one in written)
@@ -250,11 +249,6 @@ def types_are_declared(function: Function, data: st.DataObject) -> None:
         else:
             with pytest.raises(DefinitionError, match=f"x: {function.name} takes "):
                 States.of(function, type_, "x")
-    assert hash(function) == hash(pickle.loads(pickle.dumps(function)))
+    assert hash(function) == hash(cloudpickle.loads(cloudpickle.dumps(function)))
     assert function.identity[0] == function.name
     assert function.name.removesuffix("_k") in function.label
-
-
-def check_laws(function: Function, data: st.DataObject) -> None:
-    for check in CHECKS:
-        check(function, data)

@@ -65,7 +65,7 @@ def test_agg_says_what_it_lacks() -> None:
 def test_editors_know_every_function() -> None:
     """`agg.pyi` is what the declarations say."""
     found = (SOURCE / "agg.pyi").read_text()
-    assert found == stub(), "run: python -m windrow.algebra.stubs src/windrow/agg.pyi"
+    assert found == stub(), "agg.pyi is out of date: run make stubs"
 
 
 def test_names_and_codes_are_given_once() -> None:

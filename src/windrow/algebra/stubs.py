@@ -1,7 +1,4 @@
-"""What `agg.pyi` says, so that editors and type checkers know the aggregates.
-
-python -m windrow.algebra.stubs src/windrow/agg.pyi
-"""
+"""What `agg.pyi` says, so that editors and type checkers know the aggregates: `make stubs`."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ from pathlib import Path
 from windrow.algebra.function import Function
 from windrow.algebra.functions import FUNCTIONS
 
-HEAD = '''"""Made by `python -m windrow.algebra.stubs src/windrow/agg.pyi`; do not edit."""
+HEAD = '''"""Made by `make stubs` from the declarations in algebra/functions; do not edit."""
 
 from collections.abc import Callable, Sequence
 

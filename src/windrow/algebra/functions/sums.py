@@ -16,8 +16,8 @@ from windrow.algebra.arrays import as_int64, null_where
 from windrow.algebra.codec import binary_parts
 from windrow.algebra.function import Function
 from windrow.algebra.kinds.kind import Held, Kind
-from windrow.algebra.kinds.numbers import POWERS, SPECIAL, Numbers
-from windrow.algebra.kinds.wide import to_floats, to_halves
+from windrow.algebra.kinds.numbers import POWERS, Numbers, float_sums
+from windrow.algebra.kinds.wide import to_halves
 from windrow.algebra.law import Law
 from windrow.algebra.prefix import (
     carry_differences,
@@ -68,7 +68,7 @@ class Sum(Total):
 
     def lower(self, held: Held) -> pa.Array:
         if t.is_floating(held.value_type):
-            return null_where(_float_totals(held), held.empty, pa.float64())
+            return null_where(float_sums(held), held.empty, pa.float64())
         halves, fits = to_halves(*binary_parts(held.columns[POWERS[0]]))
         low, high = halves[:, 0], halves[:, 1].view(np.int64)
         if t.is_decimal(held.value_type):
@@ -113,7 +113,7 @@ class Avg(Total):
 
     def lower(self, held: Held) -> pa.Array:
         with np.errstate(all="ignore"):
-            means = _float_totals(held) / np.maximum(held.count, 1)
+            means = float_sums(held) / np.maximum(held.count, 1)
             if t.is_decimal(held.value_type):
                 means = means / 10.0**held.value_type.scale
         return null_where(means, held.empty, pa.float64())
@@ -168,13 +168,3 @@ def _is_decimal(low: np.ndarray, high: np.ndarray) -> np.ndarray:
         (magnitude_high < top) | ((magnitude_high == top) & (magnitude_low < rest))
     )
     return fits
-
-
-def _float_totals(held: Held) -> np.ndarray:
-    """The nearest doubles of sums; of decimals, of their unscaled values."""
-    totals: np.ndarray = to_floats(*binary_parts(held.columns[POWERS[0]]))
-    if SPECIAL[0] not in held.columns:
-        return totals
-    nans, up, down = (held.integers(name) > 0 for name in SPECIAL)
-    totals = np.where(up, np.inf, np.where(down, -np.inf, totals))
-    return np.where(nans | (up & down), np.nan, totals)

@@ -23,6 +23,7 @@ from windrow.algebra.kinds.wide import (
     multiply_wide,
     sum_halves,
     sum_powers,
+    to_floats,
 )
 from windrow.rows.hashing import decimal_halves
 
@@ -167,3 +168,13 @@ def _halves(values: pa.Array) -> np.ndarray:
         return np.ascontiguousarray(decimal_halves(values))
     numbers = as_int64(values)
     return np.stack([numbers, numbers >> 63], axis=1).view(np.uint64)
+
+
+def float_sums(held: Held) -> np.ndarray:
+    """The nearest doubles of sums; of decimals, of their unscaled values."""
+    totals: np.ndarray = to_floats(*binary_parts(held.columns[POWERS[0]]))
+    if SPECIAL[0] not in held.columns:
+        return totals
+    nans, up, down = (held.integers(name) > 0 for name in SPECIAL)
+    totals = np.where(up, np.inf, np.where(down, -np.inf, totals))
+    return np.where(nans | (up & down), np.nan, totals)
