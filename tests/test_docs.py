@@ -115,12 +115,12 @@ def test_samples_compile_and_name_what_there_is(page: str) -> None:
 
 @pytest.mark.parametrize("page", ["docs/states.md"])
 def test_samples_that_stand_alone_run(page: str) -> None:
-    for code in blocks(page, "python"):
-        scope: dict[str, Any] = {"np": np, "pa": pa, "wr": wr, "agg": agg}
+    scope: dict[str, Any] = {"np": np, "pa": pa, "wr": wr, "agg": agg}
+    for code in blocks(page, "python"):  # a later one may use the names of an earlier one
         exec(compile(code, page, "exec"), scope)
-        for name, value in list(scope.items()):
-            if name.startswith("test_"):
-                value()
+    for name, value in list(scope.items()):
+        if name.startswith("test_"):
+            value()
 
 
 MODULES = sorted(
