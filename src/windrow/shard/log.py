@@ -159,7 +159,7 @@ class Log:
     def retired(self) -> bool:
         """Whether nobody may use the shard any more: then `upper` is beyond all times too.
 
-        So an append, which knows `upper`, need not look for `since`: it may lie far back in the log.
+        So an append, which knows `upper`, need not look for `since`, far back in the log.
         """
         return self.upper >= LATEST
 

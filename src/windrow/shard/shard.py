@@ -397,7 +397,7 @@ class Shard:
         """
         self._log.refresh()
         time = max(self.upper - 1, self.since) if as_of is None else as_of
-        if not self.since <= time <= self.upper:
+        if self._log.retired or not self.since <= time <= self.upper:
             raise self._range_error(f"a hold at {time}")
         with holds.hold(self._log, time, reader or f"process {os.getpid()}", lease) as held:
             yield held
