@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 from windrow.arrangements.content import FILE, Content
-from windrow.arrangements.find import REBUILT, Todo, find, is_lost
+from windrow.arrangements.find import REBUILT, Todo, find, lost_files
 from windrow.arrangements.manifest import Manifest, Step, Take, read_all
 from windrow.arrangements.retract import BothRows, RetractedRows
 from windrow.errors import (
@@ -247,7 +247,7 @@ def _is_useless(store: Store, beside: Manifest, content: Content) -> bool:
     last = max(read_all(store), key=lambda m: m.next_number, default=None)
     if last is None:
         return False
-    lost = {file for file in last.files if is_lost(file, store.options_dict)}
+    lost = lost_files(last.files, store.options_dict)
     if sum(f.bytes for f in lost) > REBUILT * sum(f.bytes for f in last.files):
         return True
     if content.dated and lost:

@@ -137,7 +137,7 @@ def _candidate(folder: Store, generation: str, inputs: Inputs) -> Todo | None:
     current = None if shard.retired else Manifest.current(store, shard)
     if current is None:
         return None
-    todo = _unchanged(inputs, current, shard) or _extension(inputs, current, shard, store)
+    todo = _unchanged(inputs, current, shard, store) or _extension(inputs, current, shard, store)
     if todo is None:
         return None
     parts = shard.parts()
@@ -170,8 +170,8 @@ def _of_files(numbers: tuple[int, ...]) -> Predicate:
     return col(FILE).is_in(list(numbers))
 
 
-def _unchanged(inputs: Inputs, current: Manifest, shard: Shard) -> Todo | None:
-    """Keep the manifest as it is, if it holds all inputs, or will do so."""
+def _unchanged(inputs: Inputs, current: Manifest, shard: Shard, store: Store) -> Todo | None:
+    """Keep the manifest as it is, if it holds all inputs or will do so, and none that is lost."""
     done = current.done(shard)
     pending = {n for step in current.steps[done:] for n in step.numbers().values()}
     later = {file for file, number in current.files.items() if number in pending}
@@ -180,7 +180,7 @@ def _unchanged(inputs: Inputs, current: Manifest, shard: Shard) -> Todo | None:
     if inputs.frontiers != dict(current.shards):
         return None
     chosen, possible = _chosen(inputs, current.files)
-    if not possible:
+    if not possible or lost_files(current.files.keys() - inputs.files, store.options_dict):
         return None
     finished = done == len(current.steps)
     why = "its inputs have not changed" if finished else "interrupted before"
@@ -192,7 +192,7 @@ def _extension(inputs: Inputs, current: Manifest, shard: Shard, store: Store) ->
     done = current.done(shard)
     pending = {n for step in current.steps[done:] for n in step.numbers().values()}
     there = {file: n for file, n in current.files.items() if n not in pending}
-    lost = {f for f in there.keys() - inputs.files if is_lost(f, store.options_dict)}
+    lost = lost_files(there.keys() - inputs.files, store.options_dict)
     half_done = done < len(current.steps)
     if inputs.content.dated and (
         lost or half_done or not _follows(inputs.content.snapshots, current.moments)
@@ -350,7 +350,11 @@ def whole(content: Content) -> tuple[Step, ...]:
     return tuple(steps)
 
 
-def is_lost(file: InputFile, options: dict[str, str] | None) -> bool:
-    """Whether a file was rewritten or removed, and is not just left out of what is wanted."""
-    store, name = Store.of_file(file.uri, options)
-    return store.stamp(name) != file.stamp
+def lost_files(files: Iterable[InputFile], options: dict[str, str] | None) -> set[InputFile]:
+    """Files that were rewritten or removed, and are not just left out of what is wanted."""
+
+    def is_lost(file: InputFile) -> bool:
+        store, name = Store.of_file(file.uri, options)
+        return store.stamp(name) != file.stamp
+
+    return {file for file in files if is_lost(file)}
