@@ -7,7 +7,7 @@ import os
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -270,9 +270,11 @@ def append_together(uri: str, updates: list[Update], lower: int, upper: int) -> 
     return shard.append(rows_of(updates), lower=lower, upper=upper)
 
 
-def test_of_two_writers_one_wins(executor: Executor, shard: Shard) -> None:
+def test_of_two_writers_one_wins(
+    executor: Executor, shard: Shard, many: Callable[..., int]
+) -> None:
     oracle = Oracle(SCHEMA)
-    for _ in range(30):
+    for _ in range(many(30, 5)):
         lower = shard.refresh().upper
         # Batches of different lengths: `upper` tells who won.
         batches = {lower + 1 + i: insertions(f"writer {i}", lower, 3, lower) for i in range(2)}
@@ -292,9 +294,11 @@ def test_of_two_writers_one_wins(executor: Executor, shard: Shard) -> None:
     check_files(shard)  # losers take their files with them
 
 
-def test_of_two_equal_appends_one_is_a_repetition(executor: Executor, shard: Shard) -> None:
+def test_of_two_equal_appends_one_is_a_repetition(
+    executor: Executor, shard: Shard, many: Callable[..., int]
+) -> None:
     oracle = Oracle(SCHEMA)
-    for lower in range(15):
+    for lower in range(many(15, 4)):
         updates = insertions("twin", lower, 3, lower)
         tasks = [
             executor.submit(append_together, shard.uri, updates, lower, lower + 1) for _ in range(2)
@@ -311,8 +315,10 @@ def create_together(uri: str, key: str) -> str:
     return key
 
 
-def test_of_two_creators_one_wins(executor: Executor, tmp_path: Path) -> None:
-    for number in range(15):
+def test_of_two_creators_one_wins(
+    executor: Executor, tmp_path: Path, many: Callable[..., int]
+) -> None:
+    for number in range(many(15, 4)):
         uri = os.fspath(tmp_path / str(number))
         tasks = [executor.submit(create_together, uri, key) for key in ("writer", "seq")]
         errors = [task.exception(PATIENCE) for task in tasks]
@@ -341,9 +347,11 @@ def compact_together(uri: str) -> Compacted:
         Log.replace = replace  # type: ignore[method-assign]
 
 
-def test_of_two_compactions_one_gives_way(processes: Executor, shard: Shard) -> None:
+def test_of_two_compactions_one_gives_way(
+    processes: Executor, shard: Shard, many: Callable[..., int]
+) -> None:
     oracle = Oracle(SCHEMA)
-    for _ in range(8):
+    for _ in range(many(8, 3)):
         oracle.append(filled(shard, 3).updates)
         replaced = {part.path for part in shard.snapshot().parts}
         tasks = [processes.submit(compact_together, shard.uri) for _ in range(2)]
@@ -423,9 +431,9 @@ def vacuum_together(uri: str) -> None:
     shard.vacuum(retention_hours=0)
 
 
-def test_two_vacuums_at_once(executor: Executor, shard: Shard) -> None:
+def test_two_vacuums_at_once(executor: Executor, shard: Shard, many: Callable[..., int]) -> None:
     oracle = Oracle(SCHEMA)
-    for _ in range(5):
+    for _ in range(many(5, 2)):
         oracle.append(filled(shard, 3).updates)
         shard.compact(everything=True)
         for number in range(50):

@@ -354,10 +354,10 @@ def test_adopted_files_are_never_taken_for_consolidated(tmp_path: Path) -> None:
     "order", [by_hash(), by_hash("n"), by_hash("s"), by_columns("k"), by_columns("k", "n")], ids=str
 )
 def test_a_hot_key_is_cut_over_several_slices(
-    tmp_path: Path, small_groups: int, order: Order, runs: int
+    tmp_path: Path, small_groups: int, order: Order, runs: int, many: Callable[..., int]
 ) -> None:
     shard = Shard.create(tmp_path / "s", EVENTS, key=["k"], order=order)
-    total = 8_000
+    total = many(8_000, 2_000)
     table = events(total)
     hot = pa.array([7 if i % 10 else i for i in range(total)], pa.int64())
     table = table.set_column(0, "k", hot)
@@ -380,7 +380,7 @@ def test_a_hot_key_is_cut_over_several_slices(
 # Maintenance
 
 
-def test_write_amplification_is_bounded(tmp_path: Path, many: Callable[[int], int]) -> None:
+def test_write_amplification_is_bounded(tmp_path: Path, many: Callable[..., int]) -> None:
     shard = Shard.create(tmp_path / "s", EVENTS, key=["k"])
     written = appended = 0
     for lower in range(many(300)):
@@ -400,7 +400,7 @@ def tiny(i: int) -> tuple[dict[str, Any], int, int]:
 
 
 def test_many_tiny_appends_are_read_back_without_compaction(
-    tmp_path: Path, many: Callable[[int], int]
+    tmp_path: Path, many: Callable[..., int]
 ) -> None:
     shard, oracle = Shard.create(tmp_path / "s", EVENTS, key=["k"]), Oracle(EVENTS)
     for lower in range(many(600)):
@@ -410,21 +410,21 @@ def test_many_tiny_appends_are_read_back_without_compaction(
     check_against(Shard.open(shard.uri), oracle)
 
 
-def test_thousands_of_tiny_appends(tmp_path: Path, many: Callable[[int], int]) -> None:
+def test_thousands_of_tiny_appends(tmp_path: Path, many: Callable[..., int]) -> None:
     # Old log entries go at each checkpoint, as they do after a month in a shard that lives long.
     spec = ShardSpec.make(EVENTS, ["k"], by_hash())
     log = Log.create(
         Store.at(tmp_path / "s"), spec, {"delta.logRetentionDuration": "interval 0 seconds"}
     )
     shard, oracle = Shard(log), Oracle(EVENTS)
-    for lower in range(many(5_000)):
+    for lower in range(many(5_000, 250)):
         oracle.append([tiny(lower)])
         shard.append(to_table([tiny(lower)], EVENTS), lower=lower, upper=lower + 1)
         if lower % 200 == 199:
             shard.compact()
             assert shard.stats().runs <= FANOUT * (tier(lower, FANOUT) + 1)
     check_against(Shard.open(shard.uri), oracle)
-    oracle.since = many(5_000) - 50
+    oracle.since = many(5_000, 250) - 50
     shard.advance_since(oracle.since)
     shard.compact(everything=True)
     shard.vacuum(retention_hours=0)
