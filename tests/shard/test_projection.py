@@ -104,7 +104,9 @@ def check_projections(data: st.DataObject, folder: str, *, roomy: bool = False) 
                     assert table.num_rows <= len(whole)
                 if level is not Consolidation.BEST_EFFORT and min(whole.values(), default=1) > 0:
                     assert min(table.column("_diff").to_pylist(), default=1) > 0
-            if roomy and level is not Consolidation.NONE and len(read.plan(1).slices) < 2:
+            # Whole rows do not pass through the buffer: best effort may leave equal ones apart.
+            buffered = len(columns) < len(shard.schema.names) and level is not Consolidation.NONE
+            if roomy and buffered and len(read.plan(1).slices) < 2:
                 assert found.num_rows == len(expected)
     as_written = shard.snapshot(as_of, consolidate="none", **(options | {"columns": None}))
     read = shard.snapshot(as_of, consolidate="none", **options)
