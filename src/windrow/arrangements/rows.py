@@ -22,12 +22,12 @@ from windrow.shard.part import Part
 from windrow.shard.plan import slices_between
 from windrow.shard.predicate import Predicate
 from windrow.shard.runs import open_runs
-from windrow.shard.scan import Bound, Counters, Scan, TimeRange
+from windrow.shard.scan import Bound, Counters, Scan, Slice, TimeRange
 from windrow.shard.spec import PREFIX
 from windrow.updates import DIFF, TIME, int64_values
 
-CHUNK_ROWS = (4_096, 65_536)  # of a run, that are held beyond a slice: at least, at most
-HELD_ROWS = 2_000_000  # over all runs: a row group of each, unless there are very many
+CHUNK_ROWS = (4_096, 65_536)  # of a run, that are read at a time: at least, at most
+HELD_BYTES = 128 << 20  # of all runs, as they rest
 
 Keep = Callable[[pa.Table], pa.Table]  # the rows that are wanted, of some
 
@@ -49,8 +49,7 @@ class SortedRows:
         self._scan = scan
         self._open = ExitStack()  # closed when this object goes
         self._names = [*scan.columns, *([TIME] if with_times else []), DIFF, PREFIX]
-        low, high = CHUNK_ROWS
-        rows = min(high, max(low, HELD_ROWS // max(len(inside.runs), 1)))
+        rows = _chunk_rows(inside)
         if level is not Consolidation.NONE and merges(scan, inside, level):
             self._cursors = [_Cursor(merged_tables(scan, inside, Counters()))]
         else:
@@ -84,6 +83,14 @@ class SortedRows:
     def _empty(self) -> pa.Table:
         stored = self._scan.spec.stored_schema
         return pa.schema([stored.field(name) for name in self._names]).empty_table()
+
+
+def _chunk_rows(slice_: Slice) -> int:
+    """How many rows of each run to read at a time: a whole row group, if runs are not too many."""
+    stored = sum(part.bytes for part in slice_.parts)
+    rows = sum(part.rows for part in slice_.parts) * HELD_BYTES // max(stored, 1)
+    low, high = CHUNK_ROWS
+    return min(high, max(low, rows // max(len(slice_.runs), 1)))
 
 
 class _Cursor:
