@@ -99,7 +99,7 @@ def test_merge_segments(seed: int, width: int, rows: int, spread: int, segments:
 @given(
     st.integers(0, 2**32),
     st.integers(2, 4),
-    st.sampled_from([1, 7, 60, 3_000]),
+    st.sampled_from([1, 7, 60, 3_000, 30_000]),
     st.sampled_from([0, 8, 40, 62]),
     st.integers(1, 12),
 )
@@ -116,6 +116,8 @@ def test_merge_segments_of_two_words_in_one(
     words = words[:, np.lexsort([*words[::-1], owner])]
     lengths = np.bincount(owner, minlength=segments).tolist()
     assert np.array_equal(merge_segments(words, lengths), lexical(words))
+    words = words[:, random.permutation(rows)]
+    assert np.array_equal(words[:, sort_words(words)], words[:, lexical(words)])
 
 
 @pytest.mark.parametrize("lengths", [[], [0], [0, 0, 0], [0] * 40, [3], [0, 3, 0], [0, 0, 3]])

@@ -19,6 +19,7 @@ from windrow.errors import DataError
 from windrow.rows.equality import equal_pairs
 
 _LONGEST_TIE = 4_096  # rows with one first word that are sorted by comparing them
+_SPARE_BITS = 3  # of a packed word, beyond those that number all rows
 
 
 @njit(inline="always")
@@ -157,7 +158,6 @@ def _merge_packed(word: Any, bounds: Any) -> Any:
 
 @njit(cache=True, nogil=True)
 def _pack(words: Any, low: Any, lowest: Any, shift: Any, bits: Any) -> Any:
-    """One word of two: the leading bits of the first, and all of the second."""
     packed = np.empty(words.shape[1], np.uint64)
     for i in range(packed.size):
         top = (np.uint64(words[0, i]) - np.uint64(low)) >> np.uint64(shift)
@@ -165,27 +165,54 @@ def _pack(words: Any, low: Any, lowest: Any, shift: Any, bits: Any) -> Any:
     return packed
 
 
+@dataclass(frozen=True)
+class _Packing:
+    """One word of two: the leading bits of the first, and all `bits` of the second."""
+
+    low: int
+    lowest: int
+    shift: int  # bits of the first word that are left out
+    bits: int
+
+    @staticmethod
+    def of(words: np.ndarray, low: int, high: int) -> _Packing | None:
+        """None if so little of the first words, which lie in [low, high], is left that many of
+        them would look alike."""
+        if words.shape[0] < 2:
+            return None
+        lowest = int(words[1].min())
+        bits = (int(words[1].max()) - lowest).bit_length()
+        if bits + words.shape[1].bit_length() + _SPARE_BITS > 64:
+            return None
+        return _Packing(low, lowest, max((high - low).bit_length() + bits - 64, 0), bits)
+
+    def pack(self, words: np.ndarray) -> np.ndarray:
+        packed: np.ndarray = _pack(words, self.low, self.lowest, self.shift, self.bits)
+        return packed
+
+    def repair(self, words: np.ndarray, order: np.ndarray, packed: np.ndarray) -> None:
+        """Sort rows of the same leading bits whose first words differ; `packed` is in order."""
+        if self.shift:
+            _sort_mixed(words, order, packed, self.bits)
+
+
 @njit(cache=True, nogil=True)
-def _repair(words: Any, order: Any, packed: Any, bits: Any) -> None:
-    """Sort what one word did not tell apart: rows that differ in bits or words it has not."""
+def _sort_mixed(words: Any, order: Any, packed: Any, bits: Any) -> None:
     scratch = np.empty(0, np.int64)
-    several = words.shape[0] > 2
     n, start = order.size, 0
     while start < n:
-        top, end, wrong = packed[start] >> np.uint64(bits), start + 1, False
+        top, first = packed[start] >> np.uint64(bits), words[0, order[start]]
+        end, mixed = start + 1, False
         while end < n and packed[end] >> np.uint64(bits) == top:
-            wrong |= words[0, order[end]] != words[0, order[end - 1]]
-            wrong |= several and packed[end] == packed[end - 1]
+            mixed |= words[0, order[end]] != first
             end += 1
-        if wrong:
+        if mixed:
             if scratch.size < end - start:
                 scratch = np.empty(2 * (end - start), np.int64)
             order[start:end] = np.sort(order[start:end])  # rows with equal words keep their order
             _merge_sort(words, order, start, end, scratch)
+            packed[start:end] = packed[start]  # what follows has to look at them again
         start = end
-
-
-_SPARE_BITS = 3  # beyond those that number all rows: few first words have the same leading bits
 
 
 def merge_segments(words: np.ndarray, lengths: Sequence[int]) -> np.ndarray:
@@ -195,32 +222,33 @@ def merge_segments(words: np.ndarray, lengths: Sequence[int]) -> np.ndarray:
     """
     bounds = np.concatenate([[0], np.cumsum(np.asarray(lengths, np.int64))])
     order: np.ndarray
-    if words.shape[0] > 1 and words.shape[1]:
-        lowest = int(words[1].min())
-        bits = (int(words[1].max()) - lowest).bit_length()
-        if bits + words.shape[1].bit_length() + _SPARE_BITS <= 64:
-            filled = np.flatnonzero(np.diff(bounds))
-            low = int(words[0, bounds[filled]].min())
-            high = int(words[0, bounds[filled + 1] - 1].max())
-            shift = max((high - low).bit_length() + bits - 64, 0)
-            packed = _pack(words, low, lowest, shift, bits)
-            order, packed = _merge_packed(packed, bounds)
-            if shift or words.shape[0] > 2:
-                _repair(words, order, packed, bits)
-            return order
-    order = _merge_segments(words, bounds)
+    if not words.shape[1]:
+        return np.zeros(0, np.int64)
+    filled = np.flatnonzero(np.diff(bounds))
+    low = int(words[0, bounds[filled]].min())
+    high = int(words[0, bounds[filled + 1] - 1].max())
+    packing = _Packing.of(words, low, high)
+    if packing is None:
+        order = _merge_segments(words, bounds)
+        return order
+    order, packed = _merge_packed(packing.pack(words), bounds)
+    packing.repair(words, order, packed)
+    if words.shape[0] > 2:
+        _sort_ties(words, order, packed, order.size)
     return order
 
 
 @njit(cache=True, nogil=True)
 def _sort_ties(words: Any, order: Any, keys: Any, longest: Any) -> Any:
-    """`order` sorts the first word, `keys` are those words; sort stretches of equal keys.
+    """`order` sorts `keys`, which decide before `words` do; sort stretches of equal keys.
 
-    Those longer than `longest` are left as they are, and returned: pairs of start and end.
+    Those longer than `longest` are left as they are, and returned: pairs of start and end. And
+    whether all rows have different words.
     """
     n = order.size
     left = np.empty((n // (longest + 1) + 1, 2), np.int64)
     count = 0
+    distinct = True
     scratch = np.empty(0, np.int64)
     start = 0
     while start + 1 < n:
@@ -231,36 +259,55 @@ def _sort_ties(words: Any, order: Any, keys: Any, longest: Any) -> Any:
         while end < n and keys[end] == keys[start]:
             end += 1
         if end - start > longest:
-            left[count, 0], left[count, 1] = start, end
-            count += 1
+            distinct = False  # as far as is known
+            if words[0, order[start]] == words[0, order[end - 1]]:  # else they are sorted
+                left[count, 0], left[count, 1] = start, end
+                count += 1
         elif end - start <= 16:
             _insertion_sort(words, order, start, end)
         else:
             if scratch.size < end - start:
                 scratch = np.empty(2 * (end - start), np.int64)
             _merge_sort(words, order, start, end, scratch)
+        for p in range(start + 1, end if distinct else start):
+            distinct &= _less(words, order[p - 1], order[p])
         start = end
-    return left[:count]
+    return left[:count], distinct
 
 
 @njit(cache=True, nogil=True)
 def _is_sorted(words: Any) -> Any:
-    i = 1
-    while i < words.shape[1] and not _less(words, i, i - 1):
-        i += 1
-    return i >= words.shape[1]
+    """Whether rows are in order; and whether, if so, all have different words."""
+    distinct = True
+    for i in range(1, words.shape[1]):
+        if _less(words, i, i - 1):
+            return False, False
+        distinct = distinct and _less(words, i - 1, i)
+    return True, distinct
 
 
 def sort_words(words: np.ndarray) -> np.ndarray:
     """The permutation that sorts `words`."""
-    if _is_sorted(words):
-        return np.arange(words.shape[1])
-    order = np.argsort(words[0])
+    return _sorted(words)[0]
+
+
+def _sorted(words: np.ndarray) -> tuple[np.ndarray, bool]:
+    """The permutation that sorts `words`; and whether all rows are known to have different ones."""
+    done, distinct = _is_sorted(words)
+    if done:
+        return np.arange(words.shape[1]), distinct
+    packing = _Packing.of(words, int(words[0].min()), int(words[0].max()))
+    keys = words[0] if packing is None else packing.pack(words)
+    order: np.ndarray = np.argsort(keys)
+    keys = keys[order]
+    if packing is not None:
+        packing.repair(words, order, keys)
+    left, distinct = _sort_ties(words, order, keys, _LONGEST_TIE)
     # Many rows with one first word, such as those of a hot key: NumPy sorts them by the next.
-    for start, end in _sort_ties(words, order, words[0][order], _LONGEST_TIE).tolist():
+    for start, end in left.tolist():
         rows = order[start:end]
         order[start:end] = rows[sort_words(words[1:, rows])]
-    return order
+    return order, distinct
 
 
 @njit(cache=True, nogil=True)
@@ -324,6 +371,17 @@ def consolidate_sorted(
     if overflow:
         raise DataError("the multiplicity of a row exceeds 64 bits; check the _diff column")
     return Consolidated(rows, sums)
+
+
+def consolidate_words(
+    words: np.ndarray, diffs: np.ndarray, columns: Sequence[pa.Array]
+) -> Consolidated:
+    """The same for rows in any order: sorted by their words."""
+    order, distinct = _sorted(words)
+    if distinct and diffs.all():
+        same = diffs.min(initial=1) == diffs.max(initial=1)
+        return Consolidated(order, diffs if same else diffs[order])
+    return consolidate_sorted(words, order, diffs, columns)
 
 
 def group_ids(words: np.ndarray, columns: Sequence[pa.Array]) -> np.ndarray:

@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from windrow.errors import DataError, SchemaError
-from windrow.merging import consolidate_sorted, sort_words
+from windrow.merging import consolidate_words
 from windrow.rows.hashing import hash_rows
 from windrow.rows.types import canonical_schema, conform
 
@@ -92,7 +92,7 @@ def consolidate(updates: pa.Table) -> pa.Table:
     columns = [updates.column(name).chunk(0) for name in names]
     hashes = hash_rows(columns) if columns else np.zeros(updates.num_rows, np.int64)
     words = np.vstack([hashes, times])
-    found = consolidate_sorted(words, sort_words(words), diffs, columns)
+    found = consolidate_words(words, diffs, columns)
     kept = updates.take(pa.array(found.rows))
     return replace_column(kept, DIFF, found.diffs)
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pyarrow as pa
 
 from windrow.errors import DataError, OptionError, SchemaError
-from windrow.merging import consolidate_sorted, sort_words
+from windrow.merging import consolidate_words
 from windrow.rows.types import check_schema, describe, single_chunk
 from windrow.shard.part import CONSOLIDATED, PART_BYTES, PartWriter, fingerprint, stored_table
 from windrow.shard.scan import order_words
@@ -105,7 +105,7 @@ def sort_and_consolidate(stored: pa.Table, spec: ShardSpec) -> pa.Table:
     """Stored updates in the shard's order, each (row, time) once."""
     words = order_words(spec, stored, with_time=True)
     columns = [single_chunk(stored.column(name)) for name in spec.schema.names]
-    found = consolidate_sorted(words, sort_words(words), int64_values(stored, DIFF), columns)
+    found = consolidate_words(words, int64_values(stored, DIFF), columns)
     return replace_column(stored.take(pa.array(found.rows)), DIFF, found.diffs)
 
 
