@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
@@ -137,6 +139,12 @@ def by_tiles(
             at = pa.array(np.flatnonzero(np.array(shares, np.int64) == share))
             some = Events(raw.keys.take(at), raw.times[at], raw.inputs.take(at), {})
             tables_ += list(tiling.tiles(some))
+        if tiling.takes_retractions:  # rows of a bucket of their own come and go
+            at = inputs.names.index("bucket")
+            other = pa.array(["gone"] * len(shares), pa.string())
+            gone = replace(raw, inputs=raw.inputs.set_column(at, "bucket", other))
+            diffs = np.ones(len(shares), np.int64)
+            tables_ += [*tiling.tiles(gone, diffs), *tiling.tiles(gone, -diffs)]
         made.append(pa.concat_tables(tables_).combine_chunks())
     results = [
         board.feature(f.window)
@@ -253,6 +261,52 @@ def test_a_hot_key_is_split_by_time(
     assert project.summary.raw_rows_read == 400
     assert before < {p for one in tiles.iterdir() for p in one.glob("*.parquet")}
     assert found == rows_of(project.backfill(join, strategy="merge")) != whole
+
+
+def test_tiles_of_groups_take_retractions(
+    spark: Any, tmp_path: Path, shop: tuple[str, str]
+) -> None:
+    """After a file was rewritten, sums subtract what it held; other tiles are rebuilt."""
+    source = wr.EventSource("s", shop[0], time="ts")
+    aggregations = [
+        agg.sum("x").over("3d"),
+        agg.avg("x").over("1d"),  # its states are those of the sum, and so are its tiles
+        agg.histogram("x").by("bucket"),
+        agg.count("x").over("3d").by("bucket"),
+        agg.max("x").over("3d").by("bucket"),
+    ]
+    group = wr.GroupBy("g", source, ["k"], aggregations)
+    join = wr.Join("j", wr.Queries(shop[1], time="ts"), [group])
+    project = wr.Project(tmp_path / "state", spark=spark)
+    small = pq.read_table(f"{shop[0]}/1.parquet").slice(0, 100)
+    pq.write_table(small, f"{shop[0]}/small.parquet")
+    tiles = [rows_of(project.backfill(join, strategy="tiles"))]
+    merged = [rows_of(project.backfill(join, strategy="merge"))]
+    (place,) = (tmp_path / "state" / "tiles").glob("*/*")
+
+    def files() -> dict[str, set[Path]]:
+        return {one.name: set(one.glob("*.parquet")) for one in place.iterdir()}
+
+    before = files()
+    assert len(before) == 4
+
+    def rewrite(name: str) -> None:
+        """Leave one bucket, so that keys lose others altogether."""
+        rows = pq.read_table(f"{shop[0]}/{name}.parquet")
+        kept = rows.filter(pc.equal(rows.column("bucket"), "a"))
+        pq.write_table(kept, f"{shop[0]}/{name}.parquet")
+        tiles.append(rows_of(project.backfill(join, strategy="tiles")))
+        merged.append(rows_of(project.backfill(join, strategy="merge")))
+
+    rewrite("small")
+    after = files()
+    assert sum(before[name] < after[name] for name in before) == 3
+    assert len(after.keys() - before.keys()) == 1  # of the maximum
+    # So many retractions are compacted away, and with them the times of what is left.
+    rewrite("1")
+    assert len(files().keys() - after.keys()) == 4
+    assert tiles == merged
+    assert tiles[0] != tiles[1] != tiles[2]
 
 
 def test_a_hot_key_is_found_and_only_it_has_tiles(

@@ -89,8 +89,11 @@ def combine_partials(states: States, tables: Sequence[pa.Table], queries: int) -
         return states.lower(states.combine(partial, query, queries))
     codes = [exact(level) for level in levels]
     lanes, leader = lanes_of(np.vstack([query, *codes]))
-    found = states.lower(states.combine(partial, lanes, leader.size))
-    return gather_maps(found, query[leader], leader, levels, codes, queries)
+    found = states.combine(partial, lanes, leader.size)
+    there = states.rows(found) > 0  # a bucket whose rows were all retracted is gone
+    if not there.all():
+        found, leader = found.filter(pa.array(there)), leader[there]
+    return gather_maps(states.lower(found), query[leader], leader, levels, codes, queries)
 
 
 def no_partials(group: GroupBy, inputs: pa.Schema) -> list[pa.Table]:

@@ -36,10 +36,14 @@ def build_tiles(
         for arranged, number in zip(job.arranged, one.arrangements, strict=True):
             tilings = [Tiling(a, arranged) for a in arranged.group.group.aggregations]
             todo = known[number].todo
-            # Tiles do not say which file a row came from: of other files, or of other keys, or
-            # after a retraction, they are others.
-            name = digest(todo.chosen, todo.manifest.retractions, sorted(hot))
-            made = [_tiles(stages, t, shards[number], work, hot, name) for t in tilings]
+            made = []
+            for tiling in tilings:
+                # Tiles do not say which file a row came from, nor, once times were advanced, when:
+                # of other files or keys, or after a compaction, they are others. So they are after
+                # a retraction that they cannot take.
+                kept = todo.manifest.retractions if not tiling.takes_retractions else None
+                name = digest(todo.chosen, kept, shards[number].since, sorted(hot))
+                made.append(_tiles(stages, tiling, shards[number], work, hot, name))
             reads = [shard.snapshot(consolidate="none") for shard in made]
             scans = tuple(row_scan(read.scan) for read in reads)
             parts = tuple(tuple(read.parts) for read in reads)

@@ -130,6 +130,10 @@ class Arranged:
         """Rows of the arrangement, in its order, as events."""
         return self._events(expanded(table), None)
 
+    def updates_of(self, table: pa.Table) -> tuple[Events, np.ndarray]:
+        """Rows of the arrangement, in its order, each once, and their diffs, negative ones too."""
+        return self._events(table.drop_columns([DIFF]), None), int64_values(table, DIFF)
+
     def changing_events(self, table: pa.Table) -> SliceEvents:
         """Rows that come and go, in the order of the arrangement, with their lifetimes."""
         diffs, moments = int64_values(table, DIFF), int64_values(table, MOMENT)

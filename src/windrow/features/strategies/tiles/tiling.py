@@ -9,7 +9,8 @@
 
 An aggregation's tiles rest as a shard beside the arrangement that they are made from, whatever
 its windows. A row is the state of a key (and bucket) over one hop. New batches of the arrangement
-add rows; a hop may have several, which are added up where they are read.
+add rows; a hop may have several, which are added up where they are read. If the aggregate is a
+group, retractions add rows too, whose states are negative; otherwise tiles are rebuilt after one.
 
     k0, k1, ...   keys                          b0, b1   buckets, outermost first
     __time        the start of the hop, ms      __state  bytes, see windrow.algebra.states
@@ -37,6 +38,7 @@ from windrow.features.inputs.layout import EVENT_TIME
 from windrow.features.strategies.arranged import Arranged
 from windrow.rows.ordering import HIGHEST, LOWEST, exact
 from windrow.rows.types import single_chunk
+from windrow.shard.merge import Consolidation
 from windrow.shard.scan import Scan, Slice
 from windrow.shard.spec import by_hash
 from windrow.storage.names import digest
@@ -96,8 +98,16 @@ class Tiling:
             ]
         )
 
-    def tiles(self, events: Events) -> Iterator[pa.Table]:
-        """The tiles of some events, which are in order of key and time: a table for each hop."""
+    @property
+    def takes_retractions(self) -> bool:
+        """Whether what a retraction leaves can be told from the tiles; if not, they are rebuilt."""
+        return self.aggregation.function.law.invertible
+
+    def tiles(self, events: Events, diffs: np.ndarray | None = None) -> Iterator[pa.Table]:
+        """The tiles of some events, which are in order of key and time: a table for each hop.
+
+        `diffs` say how often each event is there; those of retractions are negative.
+        """
         keys = canonical_table(events.keys)
         ids = key_ids(keys)
         elements = Elements.make(self.aggregation, events, _unasked(ids, events.times))
@@ -111,7 +121,8 @@ class Tiling:
             words = np.vstack([owner[rows], floor_to(times[rows], hop), *(c[rows] for c in codes)])
             lanes, leader = lanes_of(words)
             if found is None:
-                found = states.lift(elements.values, times, lanes, leader.size)
+                often = None if diffs is None else diffs[elements.events]
+                found = states.lift(elements.values, times, lanes, leader.size, often)
             else:
                 found = states.combine(found, lanes, leader.size)
             rows = rows[leader]
@@ -149,9 +160,10 @@ class TileRows:
 
     def batches(self, task: int) -> Iterator[pa.RecordBatch]:
         arranged, one = self.tiling.arranged, self.slices[task]
-        rows = SortedRows(self.scan, one.parts, (one.start, one.end), arranged.level)
-        events = arranged.events_of(rows.below(None))
-        for table in self.tiling.tiles(events):
+        # Retractions that tiles do not take have to meet their rows here.
+        level = Consolidation.NONE if self.tiling.takes_retractions else arranged.level
+        rows = SortedRows(self.scan, one.parts, (one.start, one.end), level)
+        for table in self.tiling.tiles(*arranged.updates_of(rows.below(None))):
             yield from table.combine_chunks().to_batches()
 
 
