@@ -33,8 +33,8 @@ settings.load_profile(PROFILE)
 # What a test asks for says what it is. A test that starts Spark in any other way is an error in
 # `make quick`, where there is no Java.
 MARKS = {
-    "spark": {"spark", "shared_cluster", "drivers", "interrupted", "example"},
-    "slow": {"shared_cluster", "drivers", "interrupted", "example", "many", "processes"},
+    "spark": {"spark", "shared_cluster", "drivers", "interrupted", "example", "command"},
+    "slow": {"shared_cluster", "drivers", "interrupted", "example", "command", "many", "processes"},
 }
 
 
@@ -118,6 +118,20 @@ def s3_options() -> Iterator[dict[str, str]]:
 def s3_uri(request: pytest.FixtureRequest) -> str:
     """A folder of the bucket that no other test has."""
     return f"s3://{BUCKET}/{abs(hash(request.node.nodeid)):x}"
+
+
+@pytest.fixture
+def command(tmp_path: Path) -> Example:
+    """Runs a command in a process of its own, which may start Spark; temporary files are here."""
+
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "windrow.cli", *arguments]
+        environment = os.environ | {"TMPDIR": str(tmp_path)}
+        return subprocess.run(
+            command, cwd=tmp_path, capture_output=True, text=True, env=environment, timeout=300
+        )
+
+    return run
 
 
 @pytest.fixture(scope="session", autouse=True)

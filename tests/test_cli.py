@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import signal
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -153,6 +153,16 @@ def test_an_interrupted_init_leaves_nothing(
     assert not list(tmp_path.iterdir())
 
 
+def test_what_a_killed_init_left_is_removed_by_the_next(tmp_path: Path) -> None:
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    for pid in (ended.pid, os.getpid()):
+        (tmp_path / f".windrow-init-{pid}-abc" / "data").mkdir(parents=True)
+    assert main(["init", str(tmp_path)]) == 0
+    left = [path.name for path in tmp_path.glob(".windrow-init-*")]
+    assert left == [f".windrow-init-{os.getpid()}-abc"]  # of one that is still at work
+
+
 # finding and reading a project
 
 
@@ -227,13 +237,23 @@ def test_hops_of_a_project(project: Callable[..., Path]) -> None:
         ("definitions = 'features.py'", "list Python files"),
         ("definitions = ['gone.py']", "names 'gone.py', but there is no such file"),
         ("definitions = ['features.py']\nroot = 3", "root is 3"),
-        ("definitions = ['features.py']\nspark = 3", r"\[spark\] is 3"),
-        ("definitions = ['features.py']\n[spark]\na = [1]", r"\[spark\]: a is \[1\]"),
+        ("definitions = ['features.py']\nspark = 3", r"\[spark\] is a number"),
+        ("definitions = ['features.py']\n[spark]\na = [1]", r"\[spark\]: a is a list"),
+        ("definitions = ['features.py']\n[storage_options]\nk = 1979-05-27", "k is a date or time"),
         ("definitions = ['features.py']\n[spark]\nui = 1", "there is no 'ui'.*spark.ui"),
         ("definitions = ['features.py']\n[hops]\n1h = '1d'", r"\[hops\].*1d', which is longer"),
         ("definitions = ['features.py']\n[hops]\n1d = '7h'", r"\[hops\].*does not divide a day"),
         ("definitions = ['features.py']\n[hops]\nday = '7h'", r"\[hops\].*'day' is not a length"),
-        ("definitions = ['features.py']\nhops = '1h'", r"\[hops\] is '1h'"),
+        ("definitions = ['features.py']\nhops = '1h'", r"\[hops\] is a text"),
+        (
+            'definitions = ["features.py"]\nroot = "a\\u0000b"',
+            "windrow.toml: root has a NUL character",
+        ),
+        ('definitions = ["a\\u0000.py"]', "windrow.toml: definitions has a NUL character"),
+        (
+            'definitions = ["features.py"]\n[spark]\n"spark.a" = "\\u0000"',
+            "windrow.toml: spark: spark.a has a NUL character",
+        ),
     ],
 )
 def test_bad_settings(project: Callable[..., Path], settings: str, message: str) -> None:
@@ -265,6 +285,37 @@ def test_a_mistake_in_a_definition_file_has_its_place(
     file = "broken.py" if "broken" in definitions else "features.py"
     said = refusal(capsys, "plan", "--project", str(folder))
     assert f"{folder / file}, line {line}: {message}" in said
+
+
+@pytest.mark.parametrize("text", ["import sys; sys.exit(0)", "exit()", "raise SystemExit('bye')"])
+def test_a_definition_file_that_exits(
+    project: Callable[..., Path], capsys: pytest.CaptureFixture[str], text: str
+) -> None:
+    folder = project(f"{DEFINITIONS}\n{text}\n")
+    said = refusal(capsys, "backfill", "training", "--project", str(folder))
+    line = DEFINITIONS.count("\n") + 2
+    assert f"features.py, line {line}: the file exits, with " in said
+
+
+def test_secrets_are_not_shown(project: Callable[..., Path]) -> None:
+    text = """
+        definitions = ["features.py"]
+        [storage_options]
+        AWS_SECRET_ACCESS_KEY = "hush"
+        [spark]
+        "spark.hadoop.fs.s3a.secret.key" = "hush"
+    """
+    found = Workspace.load(project(settings=text))
+    assert "hush" not in repr(found)
+    assert "hush" not in repr(found.project()._store)
+    for value in ("['hush']", "{ key = 'hush' }"):
+        with pytest.raises(OptionError, match="AWS_SECRET_ACCESS_KEY is a ") as error:
+            Workspace.load(project(settings=text.replace('"hush"', value, 1)))
+        assert "hush" not in str(error.value)
+    for options in ("hush", ["hush"], {"key": b"hush"}, {"key": None}):
+        with pytest.raises(OptionError, match="storage_options") as error:
+            Project("state", storage_options=options)  # type: ignore[arg-type]
+        assert "hush" not in str(error.value)
 
 
 def test_definition_files_import_each_other(project: Callable[..., Path]) -> None:
@@ -332,12 +383,21 @@ def test_days_that_are_none(shop: Path, capsys: pytest.CaptureFixture[str]) -> N
 
 
 def test_plan(
-    spark: Any, shop: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    shop: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Over plain Parquet files, without starting Spark; paths are shown as they are written."""
+
+    def started(*_: Any, **__: Any) -> None:
+        raise AssertionError("Spark was started")
+
+    monkeypatch.setattr(workspace, "local_session", started)
     monkeypatch.chdir(shop / "data")
     capsys.readouterr()
     assert main(["plan"]) == 0
     shown = capsys.readouterr().out
+    assert "queries from data/checkouts (1 file" in shown
+    assert shown.endswith("as a Delta table, state/results/training\n")
+    assert str(shop) not in shown
     assert Path.cwd() == shop / "data"
     for word in ("backfill training: all queries", "20,000 rows", "arrange", "derive", "store"):
         assert word in shown
@@ -346,7 +406,7 @@ def test_plan(
     assert not (shop / "state" / "results").exists()
 
 
-def test_explain(spark: Any, shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_explain(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
     capsys.readouterr()
     assert main(["explain", "training", "--project", str(shop)]) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -407,7 +467,7 @@ def test_backfill_shows_progress_if_asked(
 
 
 def test_a_table_that_is_not_there(
-    spark: Any, project: Callable[..., Path], capsys: pytest.CaptureFixture[str]
+    project: Callable[..., Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = project()
     said = refusal(capsys, "plan", "--project", str(folder))
@@ -423,24 +483,6 @@ def test_interrupted(
     monkeypatch.setattr(Project, "backfill", backfill)
     assert main(["backfill", "training", "--project", str(shop)]) == 130
     assert "Nothing half-written remains" in capsys.readouterr().err
-
-
-def test_ctrl_c_waits_for_spark_to_start(
-    spark: Any, shop: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Interrupted while it starts, PySpark would leave a Java process behind."""
-    started = []
-
-    def slow_session(*_: Any, **__: Any) -> Any:
-        signal.raise_signal(signal.SIGINT)
-        started.append(spark)
-        return spark
-
-    before = signal.getsignal(signal.SIGINT)
-    monkeypatch.setattr(workspace, "local_session", slow_session)
-    assert main(["plan", "--project", str(shop)]) == 130
-    assert started
-    assert signal.getsignal(signal.SIGINT) is before
 
 
 def test_only_a_spark_of_its_own_is_stopped(
@@ -462,7 +504,7 @@ def test_only_a_spark_of_its_own_is_stopped(
             patch.setattr(SparkContext, "_active_spark_context", Started())
             raise OptionError("no")
 
-        patch.setattr(cli, "plan", refused)
+        patch.setattr("windrow.commands.plan.plan", refused)
         assert main(["plan", "--project", str(shop)]) == 2
     assert len(stopped) == 1
     assert spark.range(3).count() == 3
@@ -475,7 +517,7 @@ def test_spark_that_does_not_start(
         raise RuntimeError("JAVA_GATEWAY_EXITED\nat line 1")
 
     monkeypatch.setattr(workspace, "local_session", broken)
-    said = refusal(capsys, "plan", "--project", str(shop))
+    said = refusal(capsys, "backfill", "training", "--project", str(shop))
     assert "Spark did not start: JAVA_GATEWAY_EXITED. It needs Java 17" in said
 
 

@@ -1,11 +1,17 @@
 """Windrow keeps aggregates true as data changes."""
 
-from windrow import agg, errors, updates
-from windrow.algebra.windows import default_hops
-from windrow.features.definitions import GroupBy, Join, Queries
-from windrow.project import Project
-from windrow.shard import Consolidation, Shard, by_columns, by_hash, col
-from windrow.sources.definitions import EntitySource, EventSource, PreAggregatedSource
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from windrow import agg, errors, updates
+    from windrow.algebra.windows import default_hops
+    from windrow.features.definitions import GroupBy, Join, Queries
+    from windrow.project import Project
+    from windrow.shard import Consolidation, Shard, by_columns, by_hash, col
+    from windrow.sources.definitions import EntitySource, EventSource, PreAggregatedSource
 
 __version__ = "0.1.0"
 
@@ -27,3 +33,27 @@ __all__ = [
     "errors",
     "updates",
 ]
+
+# Loaded when first asked for: a command answers sooner, and Ctrl-C finds it listening.
+_MODULES = {
+    "windrow.algebra.windows": ["default_hops"],
+    "windrow.features.definitions": ["GroupBy", "Join", "Queries"],
+    "windrow.project": ["Project"],
+    "windrow.shard": ["Consolidation", "Shard", "by_columns", "by_hash", "col"],
+    "windrow.sources.definitions": ["EntitySource", "EventSource", "PreAggregatedSource"],
+}
+_HOMES = {name: module for module, names in _MODULES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        value = getattr(import_module(_HOMES[name]), name)
+        globals()[name] = value
+        return value
+    if name in __all__:
+        return import_module(f"windrow.{name}")
+    raise AttributeError(f"module 'windrow' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *__all__]

@@ -12,23 +12,20 @@ import logging
 import os
 import sys
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import windrow
-from windrow.commands.backfill import backfill
-from windrow.commands.explain import explain
-from windrow.commands.init import init, next_steps
-from windrow.commands.plan import plan
 from windrow.errors import WindrowError
-from windrow.workspace import Workspace
 
 REFUSED = 2  # argparse uses the same for arguments that it cannot read
+VERBOSE = "WINDROW_VERBOSE"  # asks for the same by the environment
 INTERRUPTED = 130  # what shells report for a process that Ctrl-C ended
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; the exit code is 0, 2 if it was refused or failed, 130 after Ctrl-C."""
-    args = _parser().parse_args(argv)
     try:
+        args = _parser().parse_args(argv)
         with _without_tracebacks_of_py4j():
             return _run(args)
     except WindrowError as error:
@@ -48,10 +45,20 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(args: argparse.Namespace) -> int:
+    # Not loaded before: it takes a second, in which Ctrl-C is to be heard.
     if args.command == "init":
+        from windrow.commands.init import init, next_steps
+
         init(args.folder)
         print(next_steps(args.folder))
         return 0
+    if getattr(args, "verbose", False):
+        os.environ[VERBOSE] = "1"
+    from windrow.commands.backfill import backfill
+    from windrow.commands.explain import explain
+    from windrow.commands.plan import plan
+    from windrow.workspace import Workspace
+
     folder = Workspace.find(getattr(args, "project", None))
     # Relative paths mean the same wherever in or outside the project a command is typed.
     with contextlib.chdir(folder), _stopping_spark():
@@ -86,9 +93,7 @@ def _without_tracebacks_of_py4j() -> Iterator[None]:
 @contextlib.contextmanager
 def _stopping_spark() -> Iterator[None]:
     """Stop the Spark that a command has started, before the prompt returns; no other."""
-    from pyspark import SparkContext
-
-    before = SparkContext._active_spark_context
+    before = _running_spark()
     try:
         yield
     except KeyboardInterrupt:
@@ -99,10 +104,14 @@ def _stopping_spark() -> Iterator[None]:
     _stop_unless(before)
 
 
-def _stop_unless(before: object) -> None:
-    from pyspark import SparkContext
+def _running_spark() -> Any:
+    """The context of this process, if there is one; PySpark is not loaded to find out."""
+    pyspark = sys.modules.get("pyspark")
+    return None if pyspark is None else pyspark.SparkContext._active_spark_context
 
-    running = SparkContext._active_spark_context
+
+def _stop_unless(before: object) -> None:
+    running = _running_spark()
     if running is not None and running is not before:
         running.stop()
 
@@ -116,6 +125,12 @@ def _parser() -> argparse.ArgumentParser:
         metavar="FOLDER",
         default=argparse.SUPPRESS,
         help="the project (default: the nearest folder upward with a windrow.toml)",
+    )
+    where.add_argument(
+        "--verbose",
+        action="store_true",
+        default=argparse.SUPPRESS,
+        help="show what Spark says",
     )
     days = argparse.ArgumentParser(add_help=False)
     days.add_argument("--start", metavar="DAY", help="first day of queries, such as 2024-05-10")

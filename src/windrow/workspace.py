@@ -11,17 +11,15 @@ import contextlib
 import importlib.util
 import os
 import re
-import signal
 import sys
-import threading
 import tomllib
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from pathlib import Path
-from types import FrameType, ModuleType
-from typing import Any, TypeVar
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from windrow.algebra.windows import default_hops
 from windrow.errors import DefinitionError, OptionError, WindrowError
@@ -29,7 +27,12 @@ from windrow.features.definitions import GroupBy, Join, JoinedGroup
 from windrow.project import Project
 from windrow.sources.definitions import Source
 from windrow.sources.tables import is_path
-from windrow.spark.session import local_session
+from windrow.spark.session import Engine, local_session
+from windrow.spark.start import start_spark
+from windrow.storage.names import Anchored
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 SETTINGS = "windrow.toml"
 _KEYS = ("root", "definitions", "storage_options", "spark", "hops")
@@ -45,8 +48,8 @@ class Settings:
 
     root: str
     definitions: tuple[str, ...]
-    storage_options: Mapping[str, str] = field(default_factory=dict)
-    spark: Mapping[str, str] = field(default_factory=dict)
+    storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)  # has secrets
+    spark: Mapping[str, str] = field(default_factory=dict, repr=False)  # may have some
     hops: Mapping[str, str] | None = None
 
     @staticmethod
@@ -59,6 +62,7 @@ class Settings:
         for key in found:
             if key not in _KEYS:
                 raise OptionError(f"{file}: there is no setting {key!r}; {_hint(key, _KEYS)}")
+        _refuse_nul(found, str(file))
         root = found.get("root", "state")
         if not isinstance(root, str) or not root.strip():
             raise OptionError(f"{file}: root is {root!r}; give a folder or URI, such as 'state'")
@@ -139,7 +143,7 @@ class Workspace:
     def root(self) -> str:
         """The state root: a URI, or an absolute path."""
         root = self.settings.root
-        return root if _is_uri(root) else str(self.folder / root)
+        return root if _is_uri(root) else Anchored(str(self.folder / root), root)
 
     def join(self, name: str) -> Join:
         """The join of this name, or an error that tells which there are."""
@@ -162,22 +166,20 @@ class Workspace:
         return f"{self.root.rstrip('/')}/results/{join.name}"
 
     def project(self, *, progress: bool | None = None) -> Project:
-        """The project at this folder's root, with a local Spark session as `[spark]` says."""
-        try:
-            with _interrupted_afterwards():
-                session = local_session("windrow", **self.settings.spark)
-        except Exception as error:  # a missing Java shows in several ways
-            reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-            raise WindrowError(
-                f"Spark did not start: {reason}. It needs Java 17 or newer; check `java -version` "
-                f"and the [spark] settings of {self.folder / SETTINGS}"
-            ) from error
+        """The project at this folder's root; its Spark, as `[spark]` says, starts when needed."""
         return Project(
             self.root,
-            spark=session,
+            spark=Engine(start=self._session, master=self._master),
             storage_options=self.settings.storage_options or None,
             progress=progress,
         )
+
+    @property
+    def _master(self) -> str:
+        return self.settings.spark.get("spark.master", "local[*]")
+
+    def _session(self) -> SparkSession:
+        return start_spark(lambda: local_session("windrow", **self.settings.spark))
 
     def _require_joins(self) -> None:
         if not self.joins:
@@ -257,7 +259,9 @@ def _run_file(folder: Path, name: str) -> ModuleType:
     sys.modules[module_name] = module
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # sys.exit() too: it would end the command in silence
         raise _misdefined(folder, file, error) from error
     return module
 
@@ -267,7 +271,7 @@ def _is_at(module: ModuleType, file: Path) -> bool:
     return found is not None and Path(found).resolve() == file
 
 
-def _misdefined(folder: Path, file: Path, error: Exception) -> DefinitionError:
+def _misdefined(folder: Path, file: Path, error: BaseException) -> DefinitionError:
     """The error of a definition file, at the last line of the project that was running."""
     place, line = str(file), 0
     for frame in traceback.extract_tb(error.__traceback__):
@@ -277,6 +281,8 @@ def _misdefined(folder: Path, file: Path, error: Exception) -> DefinitionError:
     if isinstance(error, SyntaxError):
         place, line, message = error.filename or place, error.lineno or line, error.msg
     shown = message if isinstance(error, WindrowError) else f"{type(error).__name__}: {message}"
+    if isinstance(error, SystemExit):
+        shown = f"the file exits, with {message or 0!s}; a definition file is run to its end"
     return DefinitionError(f"{place}, line {line}: {shown}")
 
 
@@ -312,7 +318,7 @@ def _anchored(side: _Side, folder: Path) -> _Side:
             text = os.fspath(table)
             is_file = name == "shard" or is_path(text)
             if is_file and not _is_uri(text) and "`" not in text:  # parquet.`path` is Spark's
-                found = replace(found, **{name: str(folder / text)})
+                found = replace(found, **{name: Anchored(str(folder / text), text)})
     return found  # type: ignore[no-any-return]
 
 
@@ -324,44 +330,6 @@ def _anchored_group(group: GroupBy, folder: Path) -> GroupBy:
 def _anchored_join(join: Join, folder: Path) -> Join:
     groups = [replace(g, group=_anchored_group(g.group, folder)) for g in join.all_groups]
     return replace(join, left=_anchored(join.left, folder), features=groups)
-
-
-@contextlib.contextmanager
-def _interrupted_afterwards() -> Iterator[None]:
-    """Let Ctrl-C wait until Spark has started.
-
-    Interrupted earlier, PySpark forgets the Java process that it has begun to start, and that
-    process never ends. Once started, PySpark has its own handler, which stops Spark's jobs; what
-    that fails with, if Spark is busy elsewhere, must not hide that it was Ctrl-C.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield  # only the main thread gets signals
-        return
-    caught: list[int] = []
-
-    def catch(number: int, frame: object) -> None:
-        caught.append(number)
-
-    before = signal.signal(signal.SIGINT, catch)
-    try:
-        yield
-    finally:
-        theirs = signal.getsignal(signal.SIGINT)
-        signal.signal(signal.SIGINT, before if theirs is catch else _interrupting(theirs))
-    if caught:
-        raise KeyboardInterrupt
-
-
-def _interrupting(handler: Any) -> Callable[[int, FrameType | None], None]:
-    """A signal handler that does what `handler` does and ends in KeyboardInterrupt, always."""
-
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        if callable(handler):
-            with contextlib.suppress(Exception):
-                handler(number, frame)
-        raise KeyboardInterrupt
-
-    return interrupt
 
 
 def _is_uri(text: str) -> bool:
@@ -381,10 +349,26 @@ def _flat(values: Any, prefix: str = "") -> Any:
     return found
 
 
+def _refuse_nul(value: Any, where: str) -> None:
+    """No file, and no setting of Spark or a store, can have this character in its name."""
+    if isinstance(value, str) and "\0" in value:
+        raise OptionError(f"{where} has a NUL character (\\u0000) in a value; take it out")
+    if isinstance(value, dict):
+        for key, one in value.items():
+            _refuse_nul(key, where)
+            _refuse_nul(one, f"{where}: {key}" if "\0" not in key else where)
+    if isinstance(value, list):
+        for one in value:
+            _refuse_nul(one, where)
+
+
 def _texts(values: Any, what: str) -> dict[str, str]:
-    """Options as text; TOML's numbers and booleans are written as Spark and stores do."""
+    """Options as text; TOML's numbers and booleans are written as Spark and stores do.
+
+    Errors do not show values: they may be secrets.
+    """
     if not isinstance(values, dict):
-        raise OptionError(f"{what} is {values!r}; it has to be a table of names and values")
+        raise OptionError(f"{what} is {_kind(values)}; it has to be a table of names and values")
     written: dict[type, Callable[[Any], str]] = {
         str: str,
         int: str,
@@ -393,8 +377,15 @@ def _texts(values: Any, what: str) -> dict[str, str]:
     }
     for name, value in values.items():
         if type(value) not in written:
-            raise OptionError(f"{what}: {name} is {value!r}; give a text, a number or a boolean")
+            raise OptionError(f"{what}: {name} is {_kind(value)}; give a text, number or boolean")
     return {name: written[type(value)](value) for name, value in values.items()}
+
+
+def _kind(value: Any) -> str:
+    """What a value of TOML is, in words."""
+    kinds = {str: "a text", list: "a list", dict: "a table", bool: "a boolean"}
+    kinds |= {int: "a number", float: "a number"}
+    return kinds.get(type(value), "a date or time")
 
 
 def _hint(name: str, known: Any) -> str:

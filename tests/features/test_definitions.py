@@ -73,6 +73,12 @@ BAD: list[tuple[Callable[[], object], str]] = [
     (lambda: agg.approx_percentile("x", [1.5]), "numbers from 0 to 1"),
     (lambda: wr.EventSource("my views", "t", time="ts"), "not a name"),
     (lambda: wr.EventSource("v", "", time="ts"), "table is ''"),
+    (lambda: wr.EventSource("v" * 300, "t", time="ts"), "has 300 characters; use at most 100"),
+    (lambda: wr.GroupBy("g" * 101, VIEWS, ["user"], [agg.count("x")]), "use at most 100"),
+    (
+        lambda: wr.EventSource("v", "t", time="ts", where="x IN (SELECT x FROM t)"),
+        "EventSource 'v': where: .* has a subquery",
+    ),
     (lambda: wr.GroupBy("g", VIEWS, "user", [agg.count("x")]), r"give a list, \['user'\]"),
     (lambda: wr.GroupBy("g", VIEWS, [], [agg.count("x")]), "keys is empty"),
     (lambda: wr.GroupBy("g", VIEWS, ["u"], []), "aggregations is empty"),

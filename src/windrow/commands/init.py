@@ -12,6 +12,8 @@ from windrow.commands.shop import write_shop_data
 from windrow.errors import OptionError
 from windrow.workspace import SETTINGS
 
+_WORK = ".windrow-init-"  # then the process's number
+
 
 def init(folder: str | Path) -> Path:
     """Make a project of the example shop in `folder`, which it returns.
@@ -30,7 +32,8 @@ def init(folder: str | Path) -> Path:
     missing = not place.exists()
     try:
         place.mkdir(parents=True, exist_ok=True)
-        work = Path(tempfile.mkdtemp(prefix=".windrow-init-", dir=place))
+        _sweep(place)
+        work = Path(tempfile.mkdtemp(prefix=f"{_WORK}{os.getpid()}-", dir=place))
     except OSError as error:
         raise OptionError(f"{place} cannot be written to: {error.strerror}") from error
     moved: list[Path] = []
@@ -51,6 +54,24 @@ def init(folder: str | Path) -> Path:
         if missing and not any(place.iterdir()):
             place.rmdir()
     return place
+
+
+def _sweep(place: Path) -> None:
+    """Remove what an `init` that was killed has left."""
+    for folder in place.glob(f"{_WORK}*"):
+        pid = folder.name.removeprefix(_WORK).partition("-")[0]
+        if not (pid.isdecimal() and _runs(int(pid))):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _runs(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass  # it is someone else's
+    return True
 
 
 def _refuse_existing(place: Path, names: list[str]) -> None:

@@ -11,7 +11,7 @@ import functools
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
@@ -32,6 +32,7 @@ from windrow.sources.tables import (
 from windrow.spark.schemas import quoted, spark_to_arrow_schema
 from windrow.spark.session import Engine
 from windrow.spark.settings import check_settings, moved
+from windrow.storage.names import written
 from windrow.storage.store import Store
 
 if TYPE_CHECKING:
@@ -56,10 +57,15 @@ class BoundTable:
     parquet: ParquetFiles | None
     sources: Mapping[str, str]  # for each column, the file's column it is a plain copy of
     obstacle: str | None
-    options: tuple[tuple[str, str], ...]
+    options: tuple[tuple[str, str], ...] = field(repr=False)
     load: Load
     chosen: tuple[str, ...] | None = None  # files to load, if not all of them
     home: SparkSession | None = None  # of a DataFrame or a temporary view
+
+    @property
+    def shown(self) -> str:
+        """What the table is, as the user wrote it."""
+        return written(self.text)
 
     @functools.cached_property
     def frame(self) -> DataFrame:

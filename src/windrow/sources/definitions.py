@@ -17,6 +17,7 @@ from windrow.sources.partitions import PartitionRange
 from windrow.time import DAY, parse_length
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_LONGEST_NAME = 100  # folders are called after names, with more behind them
 
 Select = Mapping[str, str] | Sequence[str] | None
 
@@ -26,6 +27,10 @@ def check_name(name: Any, what: str) -> str:
         raise DefinitionError(
             f"{what}: {name!r} is not a name; use letters, digits and underscores, not starting "
             "with a digit"
+        )
+    if len(name) > _LONGEST_NAME:
+        raise DefinitionError(
+            f"{what}: {name[:20]!r}... has {len(name)} characters; use at most {_LONGEST_NAME}"
         )
     return name
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import functools
 import heapq
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote
 
@@ -22,8 +23,8 @@ import pyarrow.parquet as pq
 from windrow.errors import SchemaError, StorageError
 from windrow.rows.types import canonical_type
 from windrow.sources.columns import Taken
-from windrow.sources.times import to_millis
 from windrow.storage.store import Store
+from windrow.time import DAY
 
 TASK_ROWS = 2_000_000  # a task sorts as many rows at a time, and writes them as one run
 _BATCH_ROWS = 65_536
@@ -86,7 +87,7 @@ class FileRows:
     shares: tuple[tuple[Span, ...], ...]
     columns: tuple[Taken, ...]
     keep: tuple[Moments, ...]
-    options: tuple[tuple[str, str], ...] = ()
+    options: tuple[tuple[str, str], ...] = field(default=(), repr=False)  # they hold secrets
     constant: tuple[str, Mapping[str, int]] | None = None
 
     @property
@@ -108,7 +109,8 @@ class FileRows:
                 for batch in file.iter_batches(_BATCH_ROWS, groups, own, use_threads=False):
                     for name in sources:
                         if name in folders:
-                            values = pa.repeat(folders[name], batch.num_rows)
+                            value = pa.scalar(folders[name], pa.string())
+                            values = pa.repeat(value, batch.num_rows)
                             batch = batch.append_column(name, values)
                     yield self._take(batch, span.uri)
         except (pa.ArrowException, OSError) as error:
@@ -274,14 +276,14 @@ def _finish(sizes: np.ndarray, share: np.ndarray, workers: int) -> tuple[bool, f
     return bool(rows.max(initial=0) > TASK_ROWS), max(free)
 
 
-def partition_values(uri: str) -> dict[str, pa.Scalar]:
+def partition_values(uri: str) -> dict[str, str | None]:
     """The columns that folders name, as in `ds=2021-09-01/`, as text; they are in no file."""
-    found = {}
+    found: dict[str, str | None] = {}
     for part in uri.split("/")[:-1]:
         name, equals, value = part.partition("=")
         if equals:
             text = unquote(value)
-            found[unquote(name)] = pa.scalar(None if text == _NO_VALUE else text, pa.string())
+            found[unquote(name)] = None if text == _NO_VALUE else text
     return found
 
 
@@ -307,7 +309,7 @@ def _footer(uri: str, stamp: str, options: tuple[tuple[str, str], ...]) -> Foote
     for i, leaf in plain:
         found = [metadata.row_group(g).column(i).statistics for g in range(len(groups))]
         nulls[leaf.name] = _null_count(found)
-        bounds = _time_bounds(found, schema.field(leaf.name).type)
+        bounds = _time_bounds(found, schema.field(leaf.name).type, leaf)
         if bounds is not None:
             times[leaf.name] = bounds
     uncertain = [leaf.name for _, leaf in plain if _is_uncertain(leaf, schema)]
@@ -320,19 +322,24 @@ def _null_count(statistics: list[Any]) -> int | None:
     return sum(int(found.null_count) for found in statistics)
 
 
-def _time_bounds(statistics: list[Any], type_: pa.DataType) -> tuple[int, int] | None:
+_UNITS = {"milliseconds": 1, "microseconds": 1_000, "nanoseconds": 1_000_000}  # of one ms
+
+
+def _time_bounds(statistics: list[Any], type_: pa.DataType, leaf: Any) -> tuple[int, int] | None:
     """The first and last millisecond of a column that may be one of times; None if unknown."""
     t = pa.types
     if not (t.is_timestamp(type_) or t.is_date(type_) or t.is_int64(type_)) or not statistics:
         return None
     if any(found is None or not found.has_min_max for found in statistics):
         return None
-    try:
-        low, high = min(f.min for f in statistics), max(f.max for f in statistics)
-        values, _ = to_millis(pa.array([low, high], type_))
-    except (pa.ArrowException, ValueError, OverflowError, TypeError):
-        return None  # beyond what Python's datetime holds
-    return int(values[0]), int(values[1])
+    # As they are stored: Arrow would load pandas to make them datetimes, which hold fewer years.
+    low, high = min(f.min_raw for f in statistics), max(f.max_raw for f in statistics)
+    if not isinstance(low, int):
+        return None  # INT96
+    if t.is_timestamp(type_):
+        unit = _UNITS.get(json.loads(leaf.logical_type.to_json()).get("timeUnit"))
+        return None if unit is None else (low // unit, high // unit)
+    return (low * DAY, high * DAY) if t.is_date(type_) else (low, high)
 
 
 def _is_uncertain(leaf: Any, schema: pa.Schema) -> bool:

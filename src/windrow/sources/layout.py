@@ -111,6 +111,6 @@ def _day_columns(uris: Sequence[str], root: Store) -> list[str] | None:
             return None
         names = list(found)
         for value in found.values():
-            if not is_day(value.as_py()):
+            if not is_day(value):
                 return None
     return names or []

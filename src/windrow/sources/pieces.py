@@ -27,6 +27,7 @@ from windrow.sources.times import check_time_type, millis_sql
 from windrow.spark.errors import known_errors
 from windrow.spark.schemas import arrow_to_spark_schema, quoted
 from windrow.spark.session import Engine
+from windrow.storage.names import Anchored, written
 from windrow.time import DAY
 from windrow.updates import DIFF, TIME, update_schema
 
@@ -337,17 +338,19 @@ def _shard_piece(
 ) -> Piece:
     """The updates of a shard in a span of its times."""
     what = f"{source.what}: shard"
+    given = source.shard
+    text = shard.uri if isinstance(given, Shard) else Anchored(shard.uri, written(given))
 
     def load(_: Sequence[str] | None) -> DataFrame:
         return shard.changes(*span).dataframe(engine.spark)
 
     if source.selected or source.where:
         table = _bind(engine, source, load(None), what, [TIME, DIFF], None)
-        table = replace(table, text=shard.uri)
+        table = replace(table, text=text)
     else:
         table = BoundTable(
             what=what,
-            text=shard.uri,
+            text=text,
             schema=update_schema(shard.schema),
             uris=None,
             parquet=None,

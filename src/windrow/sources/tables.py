@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
+_GLOB = re.compile(r"[*?{\[]")  # Spark's reader takes patterns
 _FORMATS = {".parquet": "parquet", ".csv": "csv", ".json": "json", ".jsonl": "json"}
 
 
@@ -42,7 +43,7 @@ def load_table(
     text = os.fspath(table)
     try:
         if is_path(text):
-            return _load_path(engine.spark, text, what, options, files)
+            return _load_path(engine, text, what, options, files)
         home = home_of(engine, table)
         if home is not None:
             return moved(home.table(text), engine.spark)
@@ -103,7 +104,7 @@ def is_path(text: str) -> bool:
 
 
 def _load_path(
-    spark: SparkSession,
+    engine: Engine,
     path: str,
     what: str,
     options: Mapping[str, str] | None,
@@ -111,13 +112,15 @@ def _load_path(
 ) -> DataFrame:
     store = Store.at(path, options)
     if is_delta(store):
-        return delta_content(store, what).frame(spark, files)
+        return delta_content(store, what).frame(engine.spark, files)
     name = _FORMATS.get(os.path.splitext(path)[1].lower()) or _format_of(store)
     if name is None:
         raise StorageError(
             f"{what}: {path!r} holds no Parquet, Delta, CSV or JSON files; check the path"
         )
-    reader = spark.read
+    if store.is_local and not _GLOB.search(path) and not os.path.exists(store.uri):
+        raise StorageError(f"{what}: there is nothing at {path!r}; check the path")
+    reader = engine.spark.read
     if name == "csv":
         reader = reader.option("header", "true").option("inferSchema", "true")
         # Columns are found by place: a file with another header has to be an error.

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from windrow.spark.settings import fixed_session, release
+from windrow.spark.start import start_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -45,7 +46,7 @@ def default_session() -> SparkSession:
     """The session that is running, as it is; or else a local one."""
     from pyspark.sql import SparkSession
 
-    return SparkSession.getActiveSession() or local_session()
+    return SparkSession.getActiveSession() or start_spark(local_session)
 
 
 class Engine:

@@ -4,8 +4,32 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import uuid
 from typing import Any
+
+
+class Anchored(str):
+    """An absolute path that remembers how it was written.
+
+    >>> Anchored("/work/shop/data", "data"), written(Anchored("/work/shop/data", "data"))
+    ('/work/shop/data', 'data')
+    """
+
+    def __new__(cls, path: str, written: str) -> Anchored:
+        found = super().__new__(cls, path)
+        found.written = written
+        return found
+
+    written: str
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Anchored, (str(self), self.written)
+
+
+def written(path: str | os.PathLike[str]) -> str:
+    """A path as the user wrote it."""
+    return path.written if isinstance(path, Anchored) else os.fspath(path)
 
 
 def new_id() -> str:

@@ -15,7 +15,7 @@ import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlparse
@@ -23,7 +23,7 @@ from urllib.parse import unquote, urlparse
 import pyarrow.fs as pafs
 
 from windrow.errors import OptionError, StorageError
-from windrow.storage.names import new_id
+from windrow.storage.names import new_id, written
 
 _REQUESTS = 16  # to an object store at a time
 
@@ -33,17 +33,25 @@ class Store:
     """A root URI and how to reach it. Picklable: tasks open their own file systems from it."""
 
     uri: str
-    options: tuple[tuple[str, str], ...] = ()
+    options: tuple[tuple[str, str], ...] = field(default=(), repr=False)  # they hold secrets
+    shown: str = field(default="", repr=False, compare=False)  # the URI as the user wrote it
 
     @staticmethod
     def at(uri: str | Path, options: Mapping[str, str] | None = None) -> Store:
         text = os.fspath(uri)
+        if "\0" in text:
+            raise OptionError(f"{text!r} is not a path: it has a NUL character")
+        given, shown = _checked(options), written(text)
         parsed = urlparse(text)
         if parsed.scheme == "file":
             text = unquote(parsed.path)
         elif len(parsed.scheme) > 1:
-            return Store(text.rstrip("/"), tuple(sorted((options or {}).items())))
-        return Store(os.path.abspath(text), tuple(sorted((options or {}).items())))
+            return Store(text.rstrip("/"), given, shown)
+        return Store(os.path.abspath(text), given, shown)
+
+    def beneath(self, name: str) -> Store:
+        """The store of a folder in this one."""
+        return Store(f"{self.uri}/{name}", self.options, f"{self.shown.rstrip('/')}/{name}")
 
     @staticmethod
     def of_file(path: str, options: Mapping[str, str] | None = None) -> tuple[Store, str]:
@@ -174,6 +182,20 @@ class Store:
         else:
             with ThreadPoolExecutor(_REQUESTS) as pool:
                 list(pool.map(delete_one, names))
+
+
+def _checked(options: Any) -> tuple[tuple[str, str], ...]:
+    """Storage options, sorted. Errors do not show values: they may be secrets."""
+    if options is None:
+        return ()
+    if not isinstance(options, Mapping):
+        kind = type(options).__name__
+        raise OptionError(f"storage_options is a {kind}; give a dict of names and texts")
+    for name, value in options.items():
+        if not isinstance(name, str) or not isinstance(value, str):
+            kind = type(value).__name__
+            raise OptionError(f"storage_options: {name!r} is a {kind}; names and values are texts")
+    return tuple(sorted(options.items()))
 
 
 @functools.lru_cache(maxsize=64)

@@ -29,6 +29,8 @@ from windrow.sources.times import check_time_type
 from windrow.spark.session import Engine
 from windrow.updates import DIFF
 
+_LONGEST_TITLE = 100  # a folder is called after it
+
 
 @dataclass(frozen=True)
 class GroupInputs:
@@ -63,7 +65,7 @@ class GroupInputs:
                 columns = _columns(group, source, piece, found)
                 pieces.append(piece.taking(columns, _times(columns), engine))
         assert layout is not None
-        title = "-".join(source.name for source in group.sources)
+        title = "-".join(source.name for source in group.sources)[:_LONGEST_TITLE]
         content = Content(title, tuple(pieces), layout.schema, tuple(layout.keys), EVENT_ORDER)
         return GroupInputs(group, layout, content, _shard_by_keys(group, layout, pieces))
 

@@ -22,7 +22,7 @@ class Reading:
 
     def __str__(self) -> str:
         reader = "tasks read the files" if self.rows is not None else "Spark reads it"
-        return f"{self.table.text}{_size(self.table)}: {reader} ({self.reason})"
+        return f"{self.table.shown}{_size(self.table)}: {reader} ({self.reason})"
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class PlannedArrangement:
         there = f", {self.todo.rows:,} rows there" if self.todo.rows else ""
         columns = ", ".join(self.inputs.layout.inputs)
         times = " or ".join(dict.fromkeys(source.time for source in group.sources))
-        name = self.name if self.inputs.shard is None else self.inputs.content.pieces[0].table.text
+        name = self.name if self.inputs.shard is None else self.inputs.content.pieces[0].table.shown
         return (
             f"{self.todo.action} {name}{there}: by {', '.join(group.keys)} and {times}, "
             f"with {columns} ({self.todo.reason})"

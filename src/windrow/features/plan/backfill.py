@@ -117,7 +117,7 @@ class BackfillPlan:
             yield f"  derive   {', '.join(self.join.derive)} with Spark SQL"
         columns = len(self.queries.schema) + len(self.join.derive)
         columns += sum(len(g.group.features) for g in self.join.groups)
-        yield f"  store    {many(columns, 'column')} as a Delta table, {self.result.uri}"
+        yield f"  store    {many(columns, 'column')} as a Delta table, {self.result.shown}"
 
 
 def plan_backfill(
@@ -168,7 +168,7 @@ def plan_backfill(
             )
             for number, (p, n) in enumerate(zip(passes, numbers, strict=True))
         ),
-        Store.at(f"{store.uri}/results/{join.name}", options),
+        store.beneath(f"results/{join.name}"),
     )
     return _resumed(plan, store)
 
