@@ -63,7 +63,8 @@ class Folder:
     def rows(self) -> Counter[Row]:
         return Counter(row for rows in self.files.values() for row in rows)
 
-    def arrange(self) -> Shard:
+    def arrange(self, holds: ExitStack | None = None) -> Shard:
+        """The arrangement; with `holds`, the very version that a run reads."""
         source = wr.EventSource("views", str(self.events), time="ts")
         group = wr.GroupBy("g", source, ["k"], [agg.sum("x")])
         self.content = GroupInputs.bind(group, self.engine).content
@@ -71,8 +72,10 @@ class Folder:
         builder = Builder(stages, lambda piece, name: None)
         work = Store.at(f"{self.state.uri}/tmp")
         todo = find(self.content, self.state)
-        with ExitStack() as holds:
-            shard, _ = builder.build(self.content, todo, None, work, holds)
+        if holds is not None:
+            return builder.build(self.content, todo, None, work, holds)[0]
+        with ExitStack() as stack:
+            shard, _ = builder.build(self.content, todo, None, work, stack)
             assert "a run" in [one.reader for one in shard.holds()]
         return Shard.open(shard.uri)
 
@@ -84,39 +87,6 @@ def summed(uri: str) -> Counter[Any]:
         return Counter()
     query = f"SELECT {ROWS}, sum(_diff) FROM read_parquet(?) GROUP BY ALL HAVING sum(_diff) != 0"
     return Counter({row[:3]: int(row[3]) for row in duckdb.execute(query, [files]).fetchall()})
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_a_reader_that_knows_nothing_of_windrow_finds_the_sources_rows(
-    spark: Any, tmp_path: Path, seed: int
-) -> None:
-    random_ = random.Random(seed)
-    folder = Folder(spark, tmp_path)
-
-    def some_rows() -> list[Row]:
-        count = random_.choice([0, 1, 3, 8])
-        values = [None, 1, 2]
-        return [
-            (random_.randrange(3), random_.randrange(4), random_.choice(values))
-            for _ in range(count)
-        ]
-
-    folder.write("0", [(1, 1, 1), (1, 1, 1)])
-    for step in range(1, 7):
-        for _ in range(random_.randrange(4)):
-            name = random_.choice([*folder.files, f"{step}-new"])
-            if name in folder.files and len(folder.files) > 1 and random_.random() < 0.4:
-                folder.remove(name)
-            else:
-                folder.write(name, some_rows())
-        shard = folder.arrange()
-        assert summed(shard.uri) == folder.rows()
-        times = [batch.column("_time") for batch in shard.snapshot().batches()]
-        assert all(t.to_pylist() == [shard.upper - 1] * len(t) for t in times)
-        if random_.random() < 0.3:
-            shard.advance_since(shard.upper - 1)
-            shard.compact(everything=True)
-            assert summed(shard.uri) == folder.rows()
 
 
 def test_times_are_those_of_taking_in_and_history_can_be_read(spark: Any, tmp_path: Path) -> None:
@@ -180,15 +150,114 @@ def test_the_catalogue_says_what_there_is_and_who_uses_it(spark: Any, tmp_path: 
     folder.write("a", [(1, 1, 1)])
     folder.write("b", [(2, 2, 2), (2, 3, 4)])
     pq.write_table(pa.table({"k": [1], "ts": pa.array([9], STAMP)}), tmp_path / "q.parquet")
-    source = wr.EventSource("views", str(folder.events), time="ts")
     for name in ("training", "scoring"):
+        # What a source is called does not matter, but what it holds.
+        source = wr.EventSource(f"{name}_views", str(folder.events), time="ts")
         group = wr.GroupBy("g", source, ["k"], [agg.sum("x")])
         join = wr.Join(name, wr.Queries(str(tmp_path / "q.parquet"), time="ts"), [group])
         wr.Project(folder.state.uri, spark=spark).backfill(join, strategy="merge")
     (entry,) = entries(folder.state)
-    assert (entry.title, entry.key, entry.columns) == ("views", ("k",), ("k", "ts", "x"))
+    assert (entry.title, entry.key, entry.columns) == ("scoring_views", ("k",), ("k", "ts", "x"))
     assert (entry.rows, entry.files, entry.finished) == (3, 2, True)
     assert sorted(user.name for user in entry.users) == ["Join 'scoring'", "Join 'training'"]
+    assert entry.readers == ()
+    with Shard.open(entry.uri).hold(reader="a report"):
+        (entry,) = entries(folder.state)
+        assert [(one.reader, one.time) for one in entry.readers] == [("a report", entry.upper - 1)]
+
+
+def test_a_generation_that_is_read_stays_until_nobody_reads_it(spark: Any, tmp_path: Path) -> None:
+    folder = Folder(spark, tmp_path)
+    folder.write("a", [(1, 1, 1)])
+    first = folder.arrange()
+    old = folder.rows()
+    with first.hold() as held:
+        folder.write("a", [(2, 2, 2)] * 50)  # most of it: it is rebuilt
+        second = folder.arrange()
+        assert second.uri != first.uri
+        rows = first.snapshot(held.time).to_table().to_pylist()
+        assert Counter({(r["k0"], r["__time"], r["v0"]): r["_diff"] for r in rows}) == old
+        assert Path(first.uri).exists()
+    folder.write("b", [(3, 3, 3)])
+    folder.arrange()
+    assert not Path(first.uri).exists()
+    assert [entry.uri for entry in entries(folder.state)] == [second.uri]
+
+
+def test_a_generation_whose_removal_was_interrupted_is_removed(spark: Any, tmp_path: Path) -> None:
+    folder = Folder(spark, tmp_path)
+    folder.write("a", [(1, 1, 1)])
+    retired = folder.arrange()
+    assert retired.retire()
+    second = folder.arrange()
+    assert second.uri != retired.uri  # it is not used any more, nor built upon
+    assert summed(second.uri) == folder.rows()
+    junk = Store.at(f"{Path(second.uri).parent}/junk")
+    junk.put("0-part.parquet", b"PAR1")  # of one whose log is gone already
+    folder.write("b", [(3, 3, 3)])
+    folder.arrange()
+    assert [path.name for path in Path(second.uri).parent.iterdir()] == [Path(second.uri).name]
+
+
+def test_files_that_are_as_they_were_long_ago(spark: Any, tmp_path: Path) -> None:
+    """Their arrangement was built under the same name, and has been extended since."""
+    folder = Folder(spark, tmp_path)
+    before = [(1, 1, n) for n in range(5)]
+    folder.write("a", before)
+    stamp = folder.clock
+    first = folder.arrange()
+    with first.hold():  # so that it is not removed
+        folder.write("a", [(2, 2, n) for n in range(50)])
+        folder.arrange()
+        folder.write("a", before)
+        os.utime(folder.events / "a.parquet", ns=(stamp, stamp))
+        again = folder.arrange()
+        assert summed(again.uri) == folder.rows()
+        folder.write("b", [(9, 9, 9)])
+        folder.write("a", [(3, 3, 3)] * 50)
+        assert summed(folder.arrange().uri) == folder.rows()
+
+
+def test_a_run_reads_what_it_planned_whatever_others_append(spark: Any, tmp_path: Path) -> None:
+    folder = Folder(spark, tmp_path)
+    for name in "abcdefgh":
+        folder.write(name, [(ord(name), 1, 1)])
+    folder.arrange()
+    old = folder.rows()
+    with ExitStack() as holds:
+        shard = folder.arrange(holds)
+        folder.write("a", [(7, 7, 7)])
+        newer = folder.arrange()
+        assert summed(newer.uri) == folder.rows()
+        newer.advance_since(newer.upper - 1)
+        newer.compact(everything=True)
+        newer.vacuum(retention_hours=0)
+        rows = shard.snapshot().to_table().to_pylist()
+        assert Counter({(r["k0"], r["__time"], r["v0"]): r["_diff"] for r in rows}) == old
+
+
+def test_tasks_look_up_and_read_slices(spark: Any, tmp_path: Path) -> None:
+    schema = pa.schema([("k", pa.int64()), ("x", pa.int64())])
+    shard = Shard.create(tmp_path / "a", schema, key=["k"])
+    rows = [(n % 40, n % 3) for n in range(200)]
+    shard.append(
+        pa.table([list(c) for c in zip(*rows, strict=True)], schema=schema), lower=0, upper=1
+    )
+    one = Arrangement.at(shard, 0)
+    cuts = cut_alike([one], 3)
+
+    def read(batches: Any) -> Any:
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                (rows,) = one.slices(cuts, range(number, number + 1))
+                found = one.lookup(rows.select(["k"]))
+                counts = [[sum(table.column("_diff").to_pylist())] for table in (rows, found)]
+                yield pa.RecordBatch.from_arrays(list(map(pa.array, counts)), ["slice", "found"])
+
+    numbers = spark.range(0, len(cuts) + 1, 1, len(cuts) + 1)
+    counted = numbers.mapInArrow(read, "slice long, found long").collect()
+    assert [row["slice"] for row in counted] == [row["found"] for row in counted]
+    assert sum(row["slice"] for row in counted) == len(rows)
 
 
 def test_several_arrangements_are_cut_alike(tmp_path: Path) -> None:

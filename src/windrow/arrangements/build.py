@@ -231,7 +231,7 @@ def sweep(todo: Todo, content: Content, root: Store) -> None:
     for generation in Store.at(parent, options).folders():
         store = Store.at(f"{parent}/{generation}", options)
         if generation != kept and _is_removable(store, todo.manifest, content):
-            Store.at(f"{root.uri}/tiles/{content.name}/{generation}", options).remove()
+            Store.at(f"{root.uri}/tiles/{content.id}/{generation}", options).remove()
             store.remove()
 
 

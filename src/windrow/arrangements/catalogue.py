@@ -1,7 +1,7 @@
 """The catalogue: which arrangements there are, how far their inputs are taken in, who uses them.
 
-    catalogue/arrangements/NAME/content.json      what it holds, for people
-    catalogue/arrangements/NAME/users/ID.json     who uses it, and when last
+    catalogue/arrangements/ID/content.json      what it holds, for people
+    catalogue/arrangements/ID/users/USER.json   who uses it, and when last
 
 It is written beside the arrangements and read from there: the shards and their manifests remain
 the truth, and a catalogue that is lost costs nothing but its names.
@@ -35,14 +35,14 @@ class User:
 
 @dataclass(frozen=True)
 class Entry:
-    """An arrangement as it rests.
+    """An arrangement as it rests; `title` are names of its sources.
 
     `files` are the input files that are taken in, `shards` the time up to which each shard was
     read; `upper` and `since` are the arrangement's own frontiers. `users` have used it at some
     time, `readers` hold it right now.
     """
 
-    name: str
+    id: str
     uri: str
     title: str
     key: tuple[str, ...]
@@ -60,7 +60,7 @@ class Entry:
 
 def note_use(content: Content, root: Store, user: str) -> None:
     """Remember that `user` uses the arrangement of `content`, and what that holds."""
-    folder = _described(root, content.name)
+    folder = _described(root, content.id)
     taken = [(c.name, c.source) for c in content.pieces[0].columns]
     sources = {name: source for name, source in taken if source}
     described = {
@@ -74,11 +74,11 @@ def note_use(content: Content, root: Store, user: str) -> None:
 
 
 def entries(root: Store) -> Iterator[Entry]:
-    """All arrangements beneath `root`, by name."""
+    """All arrangements beneath `root`."""
     folder = Store.at(f"{root.uri}/arrangements", root.options_dict)
-    for name in folder.folders():
-        own = Store.at(f"{folder.uri}/{name}", root.options_dict)
-        notes = _described(root, name)
+    for id_ in folder.folders():
+        own = Store.at(f"{folder.uri}/{id_}", root.options_dict)
+        notes = _described(root, id_)
         described = read_record(notes, _CONTENT) or {}
         names = [one for one in notes.names() if one.startswith("users/")]
         users = [found for one in names if (found := read_record(notes, one))]
@@ -93,9 +93,9 @@ def entries(root: Store) -> Iterator[Entry]:
             current = Manifest.current(store, shard)
             stats = shard.stats()
             yield Entry(
-                name=name,
+                id=id_,
                 uri=store.uri,
-                title=described.get("title", name),
+                title=described.get("title", id_),
                 key=tuple(described.get("key", shard.key)),
                 columns=tuple(described.get("columns", shard.schema.names)),
                 rows=stats.rows,
@@ -110,5 +110,5 @@ def entries(root: Store) -> Iterator[Entry]:
             )
 
 
-def _described(root: Store, name: str) -> Store:
-    return Store.at(f"{root.uri}/catalogue/arrangements/{name}", root.options_dict)
+def _described(root: Store, id_: str) -> Store:
+    return Store.at(f"{root.uri}/catalogue/arrangements/{id_}", root.options_dict)

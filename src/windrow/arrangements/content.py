@@ -37,9 +37,14 @@ class Content:
     order: Order
 
     @property
-    def name(self) -> str:
+    def id(self) -> str:
+        """The same for all who need the same, whatever they call their sources."""
         pieces = [piece.fingerprint for piece in self.pieces]
-        return f"{self.title}-{digest(str(self.schema), self.key, str(self.order), pieces)}"
+        return digest(str(self.schema), self.key, str(self.order), pieces)
+
+    @property
+    def name(self) -> str:
+        return f"{self.title}-{self.id}"
 
     @property
     def stored_schema(self) -> pa.Schema:

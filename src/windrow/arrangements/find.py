@@ -1,7 +1,7 @@
 """Finding an arrangement: what is there, and what has to be done so that it holds what is wanted.
 
-    arrangements/NAME/GENERATION/                 a shard
-    arrangements/NAME/GENERATION/_manifests/      which inputs it has taken in
+    arrangements/ID/GENERATION/                 a shard, named by its content
+    arrangements/ID/GENERATION/_manifests/      which inputs it has taken in
 
 - All inputs are the same: the arrangement is used as it is.
 - There are new files, or new updates of a shard: they are taken in, nothing else is read.
@@ -109,7 +109,7 @@ def find(content: Content, root: Store) -> Todo:
     if inputs is None:
         why = "a change behind a name would not be noticed, so it is built each time"
         return Todo(None, Manifest(steps=whole(content)), 0, 0, why)
-    folder = Store.at(f"{root.uri}/arrangements/{content.name}", root.options_dict)
+    folder = Store.at(f"{root.uri}/arrangements/{content.id}", root.options_dict)
     generations = folder.folders()
     usable = [t for g in generations if (t := _candidate(folder, g, inputs)) is not None]
     if usable:

@@ -12,8 +12,6 @@ up once per process: a process that looks up again and again pays for it once.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import mmap
 import os
 import re
@@ -31,6 +29,7 @@ from windrow.errors import OptionError
 from windrow.shard.part import Part
 from windrow.shard.scan import Scan
 from windrow.storage.checksum import checksum
+from windrow.storage.names import identity
 from windrow.storage.private import PrivateFolder, is_private
 from windrow.storage.store import Store
 
@@ -134,7 +133,7 @@ def _temporary_folder() -> str:
 def _identity(store: Store, part: Part) -> bytes:
     """Tells a part from every other: where it rests, and all that the log says of it."""
     known = [str(getattr(part, field.name)) for field in fields(part) if field.compare]
-    return hashlib.sha256(json.dumps([store.uri, *known]).encode()).digest()
+    return identity(store.uri, *known)
 
 
 def _name(identity: bytes) -> str:

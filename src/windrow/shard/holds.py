@@ -92,9 +92,6 @@ class Hold:
             )
         self._lease.change(_about(self.reader, time, self._log.version))
 
-    def release(self) -> None:
-        self._lease.release()
-
 
 @contextmanager
 def hold(log: Log, time: int, reader: str, seconds: float | None) -> Iterator[Hold]:

@@ -1,1 +1,1 @@
-"""Where things rest: a folder or an object store, names and digests, folders of work under way."""
+"""Where things rest: a folder or an object store; names, records, leases, folders of work."""

@@ -166,7 +166,8 @@ class Store:
         """Delete everything beneath the root."""
         system, root = _file_system(self)
         if system.get_file_info(root).type == pafs.FileType.Directory:
-            system.delete_dir(root)
+            with suppress(FileNotFoundError):  # someone else removes it, too
+                system.delete_dir(root)
 
     def delete(self, names: Sequence[str]) -> None:
         """Delete files; those that are gone already are passed over."""

@@ -142,8 +142,8 @@ def plan_backfill(
             inputs = GroupInputs.bind(group.group, engine, options)
             check_keys(group, queries.schema, inputs.layout.key_types)
             planned = PlannedArrangement(inputs, _todo(inputs, store))
-            arrangements.setdefault(planned.name, planned)
-            found.append(list(arrangements).index(planned.name))
+            arrangements.setdefault(planned.inputs.content.id, planned)
+            found.append(list(arrangements).index(planned.inputs.content.id))
         numbers.append(tuple(found))
     known = tuple(arrangements.values())
     rows, reason = None, "no features to compute"

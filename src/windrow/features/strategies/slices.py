@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 from windrow.spark.memory import peak_memory
 from windrow.spark.tasks import Written, WrittenFile
 from windrow.storage.names import new_id
+from windrow.storage.records import read_record, write_record
 from windrow.storage.store import Store
 
 
@@ -20,8 +21,8 @@ from windrow.storage.store import Store
 class SliceTarget:
     """Where slices go: their files, rows that cannot be used, and notes of what is finished.
 
-    A note is written once a slice's files are whole, so that a run that was interrupted can go on
-    after the slices that are done. Picklable.
+    A note is written once a slice's files are whole, so that a run that was interrupted can be
+    resumed after the slices that are done. Picklable.
     """
 
     name: str  # begins the names of files
@@ -30,9 +31,7 @@ class SliceTarget:
     notes: Store
 
     def finished(self, number: int, written: Written) -> None:
-        text = json.dumps(asdict(written))
-        with self.notes.open_output(f"{number}.json") as out:
-            out.write(text.encode())
+        write_record(self.notes, f"{number}.json", asdict(written))
 
     def done(self) -> dict[int, Written]:
         """The slices that an earlier run finished, and whose files are still there."""
@@ -40,14 +39,13 @@ class SliceTarget:
         names = self.notes.names()
         there = {*self.store.names(), *self.quarantine.names()} if names else set()
         for name in names:
-            try:
-                note = json.loads(self.notes.open_input(name).read())
-                number = int(name.removesuffix(".json"))
-                parts, rejected = (
-                    [WrittenFile(**part) for part in note[kind]] for kind in ("parts", "rejected")
-                )
-            except (ValueError, KeyError, TypeError):
-                continue  # the process died while it wrote the note: the slice is done again
+            note = read_record(self.notes, name)
+            if note is None:
+                continue  # not a note: the slice is done again
+            number = int(name.removesuffix(".json"))
+            parts, rejected = (
+                [WrittenFile(**part) for part in note[kind]] for kind in ("parts", "rejected")
+            )
             if there.issuperset(part.path for part in [*parts, *rejected]):
                 found[number] = Written(parts, 0, note["counters"], rejected)
         return found
