@@ -14,6 +14,7 @@ from windrow.spark.progress import progress_for
 from windrow.spark.session import Engine
 from windrow.spark.stages import Stages
 from windrow.storage.store import Store
+from windrow.storage.uris import for_delta
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -34,6 +35,7 @@ class Project:
         progress: bool | None = None,
     ) -> None:
         self._store = Store.at(root, storage_options)
+        for_delta(self._store.uri)  # a root that cannot hold tables is refused at once
         self._engine = spark if isinstance(spark, Engine) else Engine(spark)
         self._progress = progress
         self.summary: BackfillSummary | None = None  # of the last backfill

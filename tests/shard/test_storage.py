@@ -11,17 +11,20 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 import pyarrow as pa
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
 from oracle import Oracle, count_updates
 from strategies import to_table
 from windrow import Shard
 from windrow.errors import (
+    OptionError,
     ShardExistsError,
     ShardNotFoundError,
     ShardRetiredError,
@@ -30,6 +33,7 @@ from windrow.errors import (
 )
 from windrow.shard.cache import PartCache
 from windrow.shard.spec import Order, by_columns, by_hash
+from windrow.storage.names import new_id
 from windrow.storage.store import Store
 from windrow.storage.work import work_folder
 
@@ -437,3 +441,46 @@ def test_work_is_claimed_by_one_at_a_time(place: Place) -> None:
     with work_folder(root, "same") as again:
         assert (again.uri, again.names()) == (one.uri, ["note"])
     assert Store.at(f"{root.uri}/tmp", place.options).folders() == []
+
+
+KEYS = st.lists(
+    st.one_of(
+        st.text(st.characters(exclude_characters="\0", codec="utf-8"), max_size=4),
+        st.sampled_from(
+            ["%", "%20", "%2F", "\\", "\n", " ", "#", "?", "=", "[", "//", ".", "/../"]
+        ),
+    ),
+    min_size=1,
+    max_size=5,
+).map("".join)
+
+
+@settings(max_examples=6)
+@given(KEYS)
+@example("a%20b")
+@example("a?b")
+@example("a#b")
+@example("a//b")
+@example("a/../b")
+@example("a\\b")
+def test_a_shard_at_any_key(s3_uri: str, s3_options: dict[str, str], key: str) -> None:
+    folder = f"{s3_uri}/{new_id()}"
+    beside = unquote(key.replace("?", "/").replace("#", "/"))  # what another reading leads to
+    for other in {"a", "a b", beside} - {key}:
+        with suppress(OptionError, StorageError, ShardExistsError):
+            Shard.create(f"{folder}/{other}", SCHEMA, key=["k"], storage_options=s3_options)
+    before = Store.at(folder, s3_options).names()
+    uri = f"{folder}/{key}"
+    try:
+        shard = Shard.create(uri, SCHEMA, key=["k"], storage_options=s3_options)
+    except (OptionError, ShardExistsError):
+        assert Store.at(folder, s3_options).names() == before
+        return
+    oracle = Oracle(SCHEMA)
+    for upper in (5, 10):
+        append(Shard.open(uri, storage_options=s3_options), oracle, upper)
+    shard.compact(everything=True)
+    assert len(shard.vacuum(retention_hours=0)) == 2
+    check(Shard.open(uri, storage_options=s3_options), oracle)
+    stray = set(Store.at(folder, s3_options).names()) - set(before)
+    assert all(f"{folder}/{name}".startswith(f"{shard.uri}/") for name in stray)

@@ -59,11 +59,12 @@ class Log:
     def create(store: Store, spec: ShardSpec, properties: Mapping[str, str]) -> Log:
         frontiers = [Transaction(UPPER, 0), Transaction(SINCE, 0)]
         configuration = {**spec.to_properties(), **properties}
+        uri = store.delta_uri
         if hides_ntz(spec.stored_schema):
             return Log._create(store, spec, configuration, frontiers)
         try:
             table = DeltaTable.create(
-                store.uri,
+                uri,
                 spec.stored_schema,
                 mode="error",
                 name="windrow shard",
@@ -113,7 +114,7 @@ class Log:
     @staticmethod
     def open(store: Store) -> Log:
         try:
-            table = DeltaTable(store.uri, storage_options=store.options_dict)
+            table = DeltaTable(store.delta_uri, storage_options=store.options_dict)
         except TableNotFoundError as error:
             raise ShardNotFoundError(
                 f"{store.uri}: there is no shard; create one with Shard.create(...)"
@@ -359,7 +360,10 @@ class Log:
             return True
 
     def unused(self, retention_hours: int) -> set[str]:
-        """Files that this version does not name, and that no version did for so long."""
+        """Files that this version does not name, and that no version did for so long.
+
+        Parts rest right in the root: what is in a folder beneath it is someone else's.
+        """
         try:
             found: list[str] = self._table.vacuum(
                 retention_hours=retention_hours,
@@ -369,7 +373,7 @@ class Log:
             )
         except (DeltaError, OSError) as error:
             raise StorageError(f"{self.store.uri}: cannot list files: {error}") from error
-        return set(found)
+        return {name for name in found if "/" not in name}
 
     def added_and_removed(self, version: int) -> tuple[set[str], set[str]] | None:
         """The parts that came and that went after `version`; None if the log is too short."""

@@ -96,7 +96,9 @@ class Shard:
         if not isinstance(schema, pa.Schema):
             schema = spark_to_arrow_schema(schema)
         spec = ShardSpec.make(schema, list(key), order if order is not None else by_hash())
-        return cls(Log.create(Store.at(uri, storage_options), spec, {}))
+        store = Store.at(uri, storage_options)
+        with store.creating():
+            return cls(Log.create(store, spec, {}))
 
     @classmethod
     def open(cls, uri: str | Path, *, storage_options: Mapping[str, str] | None = None) -> Shard:

@@ -9,21 +9,20 @@ from __future__ import annotations
 
 import functools
 import os
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote
 
 import pyarrow as pa
 
 from windrow.errors import StorageError
 from windrow.sources.columns import Form, Taken
-from windrow.sources.files import FileRows, Moments, ParquetFiles
+from windrow.sources.files import NO_VALUE, FileRows, Moments, ParquetFiles, partition_values
 from windrow.sources.layout import are_parquet, list_parquet, spark_schema
 from windrow.sources.partitions import PartitionRange
 from windrow.sources.tables import (
     files_of,
+    folders_of,
     home_of,
     load_table,
     require_columns,
@@ -60,6 +59,7 @@ class BoundTable:
     options: tuple[tuple[str, str], ...] = field(repr=False)
     load: Load
     chosen: tuple[str, ...] | None = None  # files to load, if not all of them
+    folders: tuple[str, ...] = ()  # columns that the files' folders name
     home: SparkSession | None = None  # of a DataFrame or a temporary view
 
     @property
@@ -106,7 +106,8 @@ class BoundTable:
             return None, obstacle
         taken = tuple(replace(c, source=self.sources.get(c.source, c.source)) for c in columns)
         shares = self.parquet.shares(parallelism)
-        return FileRows(shares, taken, tuple(keep), self.options), "plain columns of Parquet files"
+        rows = FileRows(shares, taken, tuple(keep), self.options, folders=self.parquet.folders)
+        return rows, "plain columns of Parquet files"
 
     def only(self, uris: Iterable[str]) -> BoundTable:
         """The same table, reduced to some of its files."""
@@ -193,7 +194,7 @@ def _by_footers(
     if len(sources) < len(select or schema):
         return None
     if partitions is not None:
-        days = file_days([file.uri for file in parquet.files], partitions.column)
+        days = file_days([f.uri for f in parquet.files], partitions.column, parquet.folders)
         if days is None:
             return None
         parquet = parquet.only(set(_days_in_range(days, partitions, what)))
@@ -218,6 +219,7 @@ def _by_footers(
         obstacle=None,
         options=tuple(sorted((options or {}).items())),
         load=load,
+        folders=parquet.folders,
     )
 
 
@@ -235,7 +237,7 @@ def _known(
         raise StorageError(f"{what}: cannot list {os.fspath(table)!r}: {error}") from error
     if listed is None:
         return None
-    parquet = ParquetFiles.read(listed.uris, dict(options) if options else None)
+    parquet = ParquetFiles.read(listed.uris, dict(options) if options else None, listed.folders)
     schema = spark_schema(parquet, listed)
     return None if schema is None else (schema, parquet)
 
@@ -255,8 +257,9 @@ def _by_spark(
         check_settings(home, what)
     whole = load_table(engine, table, what, options)
     uris = files_of(engine.spark, table, whole)
+    folders = folders_of(engine.spark, table, uris, options)
     if partitions is not None:
-        whole, uris = _in_range(whole, uris, partitions, what, home)
+        whole, uris = _in_range(whole, uris, folders, partitions, what, home)
     sources = _plain_columns(whole.columns, select)
     frame = select_columns(whole, select, where, what)
 
@@ -265,7 +268,7 @@ def _by_spark(
             return frame
         return select_columns(load_table(engine, table, what, options, files), select, where, what)
 
-    obstacle, parquet = _direct(uris, where, options)
+    obstacle, parquet = _direct(uris, folders, where, options)
     return BoundTable(
         what=what,
         text=_text(table),
@@ -277,6 +280,7 @@ def _by_spark(
         options=tuple(sorted((options or {}).items())),
         load=load,
         home=home,
+        folders=folders,
     )
 
 
@@ -289,7 +293,10 @@ def _plain_columns(names: list[str], select: tuple[tuple[str, str], ...]) -> dic
 
 
 def _direct(
-    uris: tuple[str, ...] | None, where: str | None, options: Mapping[str, str] | None
+    uris: tuple[str, ...] | None,
+    folders: tuple[str, ...],
+    where: str | None,
+    options: Mapping[str, str] | None,
 ) -> tuple[str | None, ParquetFiles | None]:
     """Whether tasks may read the files: the reason why not, or the footers."""
     if uris is None:
@@ -298,12 +305,13 @@ def _direct(
         return "where is SQL", None
     if not are_parquet(uris):
         return "not Parquet files", None
-    return None, ParquetFiles.read(uris, dict(options) if options else None)
+    return None, ParquetFiles.read(uris, dict(options) if options else None, folders)
 
 
 def _in_range(
     frame: DataFrame,
     uris: tuple[str, ...] | None,
+    folders: tuple[str, ...],
     partitions: PartitionRange,
     what: str,
     home: SparkSession | None,
@@ -315,7 +323,7 @@ def _in_range(
     if partitions.start is None and partitions.end is None:
         return frame, uris
     column = F.col(quoted(partitions.column)).cast("string")
-    by_file = file_days(uris, partitions.column)
+    by_file = file_days(uris, partitions.column, folders)
     if by_file is not None:
         uris = _days_in_range(by_file, partitions, what)
     else:
@@ -341,14 +349,11 @@ def _days_in_range(
     return tuple(uri for uri, day in by_file.items() if day in partitions)
 
 
-def file_days(uris: Sequence[str] | None, column: str) -> dict[str, str] | None:
+def file_days(
+    uris: Sequence[str] | None, column: str, folders: tuple[str, ...]
+) -> dict[str, str] | None:
     """The partition of each file, from its folder's name; None if the folders do not tell."""
-    if uris is None:
+    if uris is None or (column not in folders and uris):
         return None
-    found: dict[str, str] = {}
-    for uri in uris:
-        match = re.search(rf"/{re.escape(column)}=([^/]*)/", unquote(uri))
-        if match is None:
-            return None
-        found[uri] = match[1]
-    return found
+    values = {uri: partition_values(uri, folders)[column] for uri in uris}
+    return {uri: NO_VALUE if value is None else value for uri, value in values.items()}

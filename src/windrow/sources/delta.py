@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from windrow.errors import StorageError
 from windrow.sources.files import partition_values
-from windrow.spark.schemas import empty_frame
+from windrow.spark.schemas import LITERAL, empty_frame
 from windrow.storage.store import Store
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class DeltaContent:
         chosen = self.files if files is None else files
         if not chosen:
             return empty_frame(spark, columns)
-        reader = spark.read.schema(columns).option("basePath", self.root.uri)
+        reader = spark.read.options(**LITERAL).schema(columns).option("basePath", self.root.uri)
         return reader.parquet(*chosen)
 
 
@@ -60,7 +60,7 @@ def delta_content(store: Store, what: str) -> DeltaContent:
     from deltalake import DeltaTable
 
     try:
-        table = DeltaTable(store.uri, storage_options=store.options_dict)
+        table = DeltaTable(store.delta_uri, storage_options=store.options_dict)
         _refuse(table, what)
         actions = pa.RecordBatchReader.from_stream(table.get_add_actions()).read_all()
         schema = table.schema()
@@ -75,10 +75,10 @@ def delta_content(store: Store, what: str) -> DeltaContent:
         ) from error
     paths = [unquote(path) for path in actions.column("path").to_pylist()]
     files = [path if "://" in path else f"{store.uri}/{path}" for path in sorted(paths)]
-    for file in files:
-        if not set(partitions) <= set(partition_values(file)):
+    for path in paths:
+        if not set(partitions) <= set(partition_values(path)):
             raise StorageError(
-                f"{what}: the folder of {file} does not name the partition ({partitions}) of its "
+                f"{what}: the folder of {path} does not name the partition ({partitions}) of its "
                 f"rows; rewrite the table, {_OTHERWISE}"
             )
     ordered = [f for f in columns if f.name not in partitions]

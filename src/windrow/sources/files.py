@@ -10,9 +10,9 @@ from __future__ import annotations
 import functools
 import heapq
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import unquote
 
@@ -30,7 +30,7 @@ TASK_ROWS = 2_000_000  # a task sorts as many rows at a time, and writes them as
 _BATCH_ROWS = 65_536
 _MORE_ROUNDS = 4
 _FOOTER_THREADS = 16
-_NO_VALUE = "__HIVE_DEFAULT_PARTITION__"  # the folder of rows whose partition is NULL
+NO_VALUE = "__HIVE_DEFAULT_PARTITION__"  # the folder of rows whose partition is NULL
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,8 @@ class Span:
 class FileRows:
     """Rows of Parquet files as `columns`, in `tasks` shares of about equal size. Picklable.
 
-    With `constant`, rows have one more column (int32), which holds a number for each file.
+    `folders` are columns that the files' folders name. With `constant`, rows have one more column
+    (int32), which holds a number for each file.
     """
 
     shares: tuple[tuple[Span, ...], ...]
@@ -89,6 +90,7 @@ class FileRows:
     keep: tuple[Moments, ...]
     options: tuple[tuple[str, str], ...] = field(default=(), repr=False)  # they hold secrets
     constant: tuple[str, Mapping[str, int]] | None = None
+    folders: tuple[str, ...] = ()
 
     @property
     def tasks(self) -> int:
@@ -100,7 +102,7 @@ class FileRows:
 
     def _span(self, span: Span) -> Iterator[pa.RecordBatch]:
         store, name = Store.of_file(span.uri, dict(self.options) or None)
-        folders = partition_values(span.uri)
+        folders = partition_values(span.uri, self.folders)
         sources = list(dict.fromkeys(c.reads for c in self.columns if c.reads is not None))
         own = [name for name in sources if name not in folders]
         try:
@@ -152,10 +154,11 @@ class Footer:
 
 @dataclass(frozen=True)
 class ParquetFiles:
-    """The Parquet files of a table, from their footers."""
+    """The Parquet files of a table, from their footers; `folders` are columns of their folders."""
 
     files: tuple[SourceFile, ...]
     footers: tuple[Footer, ...]
+    folders: tuple[str, ...] = ()
 
     @property
     def rows(self) -> int:
@@ -166,7 +169,9 @@ class ParquetFiles:
         return sum(file.bytes for file in self.files)
 
     @staticmethod
-    def read(uris: Sequence[str], options: dict[str, str] | None) -> ParquetFiles:
+    def read(
+        uris: Sequence[str], options: dict[str, str] | None, folders: tuple[str, ...] = ()
+    ) -> ParquetFiles:
         """Read the footers of `uris`."""
         given = tuple(sorted((options or {}).items()))
 
@@ -178,13 +183,15 @@ class ParquetFiles:
 
         with ThreadPoolExecutor(_FOOTER_THREADS) as pool:
             found = list(pool.map(read, uris))
-        return ParquetFiles(tuple(f for f, _ in found), tuple(f for _, f in found))
+        return ParquetFiles(tuple(f for f, _ in found), tuple(f for _, f in found), folders)
 
     def only(self, uris: set[str]) -> ParquetFiles:
         """The same, reduced to some of the files."""
         kept = [i for i, file in enumerate(self.files) if file.uri in uris]
-        return ParquetFiles(
-            tuple(self.files[i] for i in kept), tuple(self.footers[i] for i in kept)
+        return replace(
+            self,
+            files=tuple(self.files[i] for i in kept),
+            footers=tuple(self.footers[i] for i in kept),
         )
 
     def within(self, column: str, start: int | None, end: int | None) -> ParquetFiles:
@@ -214,12 +221,12 @@ class ParquetFiles:
     def without(self, column: str) -> list[str]:
         """The files that have no such column, nor a folder that names it."""
 
-        def has(file: SourceFile, footer: Footer) -> bool:
-            names = [*footer.schema.names, *partition_values(file.uri)]
+        def has(footer: Footer) -> bool:
+            names = [*footer.schema.names, *self.folders]
             return column.lower() in (name.lower() for name in names)
 
         both = zip(self.files, self.footers, strict=True)
-        return [file.uri for file, footer in both if not has(file, footer)]
+        return [file.uri for file, footer in both if not has(footer)]
 
     def obstacle(self, columns: Sequence[tuple[str, pa.DataType]]) -> str | None:
         """Why tasks cannot read these columns, given as Spark types them; None if they can."""
@@ -227,7 +234,7 @@ class ParquetFiles:
             schema = footer.schema
             for name, type_ in columns:
                 if schema.get_field_index(name) < 0:
-                    if name in partition_values(file.uri) and _is_partition_type(type_):
+                    if name in self.folders and _is_partition_type(type_):
                         continue
                     return f"column {name!r} is not in {file.uri.rpartition('/')[2]}"
                 found = schema.field(name).type
@@ -276,15 +283,29 @@ def _finish(sizes: np.ndarray, share: np.ndarray, workers: int) -> tuple[bool, f
     return bool(rows.max(initial=0) > TASK_ROWS), max(free)
 
 
-def partition_values(uri: str) -> dict[str, str | None]:
-    """The columns that folders name, as in `ds=2021-09-01/`, as text; they are in no file."""
+def partition_values(uri: str, names: Collection[str] | None = None) -> dict[str, str | None]:
+    """The columns that folders name, as in `ds=2021-09-01/`, as text; they are in no file.
+
+    Folders above the table's root may look alike and mean nothing: then `names` says which count.
+    """
     found: dict[str, str | None] = {}
     for part in uri.split("/")[:-1]:
         name, equals, value = part.partition("=")
         if equals:
             text = unquote(value)
-            found[unquote(name)] = None if text == _NO_VALUE else text
-    return found
+            found[unquote(name)] = None if text == NO_VALUE else text
+    return found if names is None else {name: found[name] for name in names}
+
+
+def folder_columns(uris: Sequence[str], root: str) -> tuple[str, ...]:
+    """The columns that the folders beneath `root` name, for every file.
+
+    >>> folder_columns(["/a=1/table/ds=1/x.parquet", "/a=1/table/ds=2/y.parquet"], "/a=1/table")
+    ('ds',)
+    """
+    found = [partition_values(uri[len(root) :]) for uri in uris]
+    names = found[0] if found else {}
+    return tuple(name for name in names if all(name in one for one in found))
 
 
 def _is_partition_type(type_: pa.DataType) -> bool:

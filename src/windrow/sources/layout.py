@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 
 from windrow.sources.delta import delta_content, is_delta
-from windrow.sources.files import ParquetFiles, partition_values
+from windrow.sources.files import ParquetFiles, folder_columns, partition_values
 from windrow.sources.tables import is_path
 from windrow.storage.store import Store
 from windrow.time import is_day
@@ -32,6 +32,13 @@ class Listed:
     uris: tuple[str, ...]
     declared: pa.Schema | None = None
     partitions: tuple[str, ...] = ()
+
+    @property
+    def folders(self) -> tuple[str, ...]:
+        """Columns that the files' folders name."""
+        if self.declared is not None:
+            return self.partitions
+        return folder_columns(self.uris, self.root.uri)
 
 
 def list_parquet(table: Any, what: str, options: Mapping[str, str] | None) -> Listed | None:

@@ -85,7 +85,9 @@ class Piece:
         """The files that may hold updates at `moment` or after it."""
         uris = self.table.uris or ()
         partitions = self.source.partitions
-        days = None if partitions is None else file_days(uris, partitions.column)
+        days = (
+            None if partitions is None else file_days(uris, partitions.column, self.table.folders)
+        )
         if self.sign is None and days is not None:  # snapshots: each at the end of its day
             first = str(date(1970, 1, 1) + timedelta(milliseconds=moment))
             return tuple(uri for uri in uris if days[uri] >= first)
@@ -317,7 +319,7 @@ def _snapshot_days(
         engine, source.snapshots, what, partitions=source.partitions, options=options
     )
     require_columns(whole.schema.names, [source.partition], f"{source.what}: partition")
-    folders = file_days(whole.uris, source.partition)
+    folders = file_days(whole.uris, source.partition, whole.folders)
     if folders is not None:
         return sorted(set(folders.values()))
     day = F.col(quoted(source.partition)).cast("string")

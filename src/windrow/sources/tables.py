@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any
 from windrow.errors import DefinitionError, SchemaError, StorageError, unknown_column
 from windrow.sources.delta import delta_content, is_delta
 from windrow.sources.expressions import check_by_row
-from windrow.spark.schemas import is_dataframe, quoted
+from windrow.sources.files import folder_columns
+from windrow.spark.schemas import LITERAL, is_dataframe, quoted
 from windrow.spark.session import Engine
 from windrow.spark.settings import moved
 from windrow.storage.store import Store
+from windrow.storage.uris import from_spark
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -77,7 +79,7 @@ def files_of(spark: SparkSession, table: Any, frame: DataFrame) -> tuple[str, ..
         return None
     text = os.fspath(table)
     if is_path(text):
-        return tuple(frame.inputFiles())
+        return tuple(map(from_spark, frame.inputFiles()))
     try:
         found = spark.catalog.getTable(text)
     except Exception:  # a temporary view, or a name that only Spark SQL resolves
@@ -85,7 +87,23 @@ def files_of(spark: SparkSession, table: Any, frame: DataFrame) -> tuple[str, ..
     if found.isTemporary or found.tableType not in ("MANAGED", "EXTERNAL"):
         return None
     spark.catalog.refreshTable(text)  # another program may have added files
-    return tuple(spark.table(text).inputFiles()) or None
+    return tuple(map(from_spark, spark.table(text).inputFiles())) or None
+
+
+def folders_of(
+    spark: SparkSession,
+    table: Any,
+    uris: Sequence[str] | None,
+    options: Mapping[str, str] | None,
+) -> tuple[str, ...]:
+    """The columns that the folders of a table's files name."""
+    if uris is None:
+        return ()
+    text = os.fspath(table)
+    if not is_path(text):
+        return tuple(c.name for c in spark.catalog.listColumns(text) if c.isPartition)
+    store = Store.at(text, options)
+    return folder_columns(uris, store.uri) if store.is_there() else ()
 
 
 def _of_files(frame: DataFrame, files: Sequence[str]) -> DataFrame:
@@ -94,7 +112,9 @@ def _of_files(frame: DataFrame, files: Sequence[str]) -> DataFrame:
     def plain(path: Any) -> Any:
         return F.regexp_replace(path, "^file:/+", "/")  # written with one slash, or with three
 
-    wanted = [re.sub("^file:/+", "/", file) for file in files]
+    chosen = set(files)
+    named = [uri for uri in frame.inputFiles() if from_spark(uri) in chosen]
+    wanted = [re.sub("^file:/+", "/", uri) for uri in named]
     return frame.where(plain(F.col("_metadata.file_path")).isin(wanted))
 
 
@@ -126,7 +146,10 @@ def _load_path(
         # Columns are found by place: a file with another header has to be an error.
         reader = reader.option("enforceSchema", "false")
     if files is not None and list(files) != [store.uri]:
-        return reader.format(name).option("basePath", store.uri).load(list(files))
+        reader = reader.options(**LITERAL).option("basePath", store.uri)
+        return reader.format(name).load(list(files))
+    if store.is_there():  # if not, it may be a pattern
+        reader = reader.options(**LITERAL)
     return reader.format(name).load(store.uri)  # absolute: the JVM may run in another folder
 
 

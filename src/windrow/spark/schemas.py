@@ -13,6 +13,11 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 
+# Options of a reader whose paths are names of files, not patterns. Patterns can be escaped too, but
+# not if there is a colon in them.
+LITERAL = {"__globPaths__": "false"}
+
+
 def arrow_to_spark_schema(schema: pa.Schema) -> StructType:
     from pyspark.sql.pandas.types import from_arrow_schema
 

@@ -49,20 +49,20 @@ def replace_table(store: Store, schema: pa.Schema, files: Sequence[AddAction]) -
     options = store.options_dict
     if not hides_ntz(schema):
         create_table_with_add_actions(
-            store.uri,
+            store.delta_uri,
             Schema.from_arrow(schema),
             list(files),
             mode="overwrite",
             storage_options=options,
         )
         return
-    if not DeltaTable.is_deltatable(store.uri, storage_options=options):
+    if not DeltaTable.is_deltatable(store.delta_uri, storage_options=options):
         try:
             create_table(store, schema, files=files)
             return
         except FileExistsError:
             pass  # another writer was first
-    table = DeltaTable(store.uri, storage_options=options)
+    table = DeltaTable(store.delta_uri, storage_options=options)
     if _NTZ not in (table.protocol().reader_features or ()):
         # A commit of its own, which changes no row: overwriting cannot declare it.
         table.alter.add_feature(TableFeatures.TimestampWithoutTimezone, True)
@@ -142,9 +142,9 @@ def open_table(store: Store) -> DeltaTable | None:
     """The Delta table at `store`; None if there is none."""
     options = store.options_dict
     try:
-        if not DeltaTable.is_deltatable(store.uri, storage_options=options):
+        if not DeltaTable.is_deltatable(store.delta_uri, storage_options=options):
             return None
-        return DeltaTable(store.uri, storage_options=options)
+        return DeltaTable(store.delta_uri, storage_options=options)
     except Exception as error:  # delta-rs raises a class of its own for each of its parts
         raise StorageError(
             f"{store.uri}: the Delta table that is there cannot be opened: {first_line(error)}. "

@@ -12,18 +12,19 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlparse
+from urllib.parse import urlparse
 
 import pyarrow.fs as pafs
 
 from windrow.errors import OptionError, StorageError
 from windrow.storage.names import new_id, written
+from windrow.storage.uris import for_delta, is_local, place_of
 
 _REQUESTS = 16  # to an object store at a time
 
@@ -38,16 +39,7 @@ class Store:
 
     @staticmethod
     def at(uri: str | Path, options: Mapping[str, str] | None = None) -> Store:
-        text = os.fspath(uri)
-        if "\0" in text:
-            raise OptionError(f"{text!r} is not a path: it has a NUL character")
-        given, shown = _checked(options), written(text)
-        parsed = urlparse(text)
-        if parsed.scheme == "file":
-            text = unquote(parsed.path)
-        elif len(parsed.scheme) > 1:
-            return Store(text.rstrip("/"), given, shown)
-        return Store(os.path.abspath(text), given, shown)
+        return Store(place_of(uri), _checked(options), written(os.fspath(uri)))
 
     def beneath(self, name: str) -> Store:
         """The store of a folder in this one."""
@@ -56,18 +48,37 @@ class Store:
     @staticmethod
     def of_file(path: str, options: Mapping[str, str] | None = None) -> tuple[Store, str]:
         """The store of the folder that holds the file at a URI or path, and its name there."""
-        if path.startswith("file:"):
-            path = unquote(urlparse(path).path)
-        folder, slash, name = path.rpartition("/")
-        return Store.at(folder or slash or ".", options), name
+        folder, _, name = place_of(path).rpartition("/")
+        return Store.at(folder or "/", options), name
 
     @property
     def is_local(self) -> bool:
-        return "://" not in self.uri
+        return is_local(self.uri)
+
+    @property
+    def delta_uri(self) -> str:
+        """The root as delta-rs takes it; OptionError if no Delta table can be kept here."""
+        return for_delta(self.uri)
 
     @property
     def options_dict(self) -> dict[str, str] | None:
         return dict(self.options) or None
+
+    @contextmanager
+    def creating(self) -> Iterator[None]:
+        """A block that creates the root. If it fails, the empty folders that it made go again."""
+        made = []
+        path = f"{self.uri}/_delta_log"
+        while self.is_local and not os.path.lexists(path):
+            made.append(path)
+            path = os.path.dirname(path)
+        try:
+            yield
+        except BaseException:
+            for folder in made:
+                with suppress(OSError):  # not empty: another creator was first
+                    os.rmdir(folder)
+            raise
 
     def open_input(self, name: str) -> Any:
         system, root = _file_system(self)
@@ -125,6 +136,11 @@ class Store:
         system, root = _file_system(self)
         found = system.get_file_info(f"{root}/{name}").type != pafs.FileType.NotFound
         return bool(found)
+
+    def is_there(self) -> bool:
+        """Whether the root is a file, or a folder, or has keys beneath it."""
+        system, root = _file_system(self)
+        return bool(system.get_file_info(root).type != pafs.FileType.NotFound)
 
     def is_file(self) -> bool:
         """Whether the root is one file, and not a folder."""
