@@ -148,7 +148,7 @@ class Builder:
         for take, piece in zip(step.takes, pieces, strict=True):
             if take.back is None:
                 self.reject(piece, f"{content.name}-{mark}-{take.piece}")
-        spark, numbers = self.stages.spark, step.numbers()
+        numbers = step.numbers()
         at = max(now_millis(), shard.upper)
         bounds = {"lower": shard.upper, "upper": at + 1, "at": at}
         if all(piece.rows is not None for piece in pieces) and len(pieces) <= 1:
@@ -158,13 +158,13 @@ class Builder:
                 shard.append(empty, token=mark, mark=mark, **bounds)
             else:
                 rows = rows if narrow is None else narrow.over(rows)
-                shard.append_tasks(spark, rows, token=mark, mark=mark, **bounds)
+                shard.append_tasks(self.stages.given, rows, token=mark, mark=mark, **bounds)
         else:
             frames = [
                 _numbered(piece.frame(take.back), step.first)
                 for piece, take in zip(pieces, step.takes, strict=True)
             ]
-            frame = union(frames, spark)
+            frame = union(frames, self.stages.spark)
             frame = frame if narrow is None else narrow.frame(frame)
             exchanged = any(piece.exchanged for piece in pieces)
             tasks = 2 * self.stages.engine.tasks if exchanged else None

@@ -61,16 +61,7 @@ class KeySet:
         """Positions in the sorted array `prefix` of all rows that share a prefix with a key."""
         if not self._by_prefix:
             return np.arange(prefix.size)
-        if not prefix.size:
-            return np.zeros(0, np.int64)
-        first = np.searchsorted(self.prefixes, prefix[0])
-        last = np.searchsorted(self.prefixes, prefix[-1], "right")
-        wanted = self.prefixes[first:last]
-        starts = np.searchsorted(prefix, wanted, "left")
-        counts = np.searchsorted(prefix, wanted, "right") - starts
-        offsets = np.repeat(np.cumsum(counts) - counts, counts)
-        rows: np.ndarray = np.repeat(starts, counts) + np.arange(int(counts.sum())) - offsets
-        return rows
+        return positions_in_sorted(prefix, self.prefixes)
 
     def contains(self, table: pa.Table, prefix: np.ndarray) -> np.ndarray:
         """Which rows of `table` have one of the keys: by hash, then value by value."""
@@ -101,3 +92,21 @@ class KeySet:
 
 def _key_hashes(table: pa.Table, spec: ShardSpec) -> np.ndarray:
     return hash_keys([single_chunk(table.column(name)) for name in spec.key])
+
+
+def positions_in_sorted(values: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    """Where the sorted array `values` holds one of `wanted`, which are sorted and few.
+
+    >>> positions_in_sorted(np.array([1, 1, 3, 5, 5]), np.array([1, 5, 7])).tolist()
+    [0, 1, 3, 4]
+    """
+    if not values.size:
+        return np.zeros(0, np.int64)
+    first = np.searchsorted(wanted, values[0])
+    last = np.searchsorted(wanted, values[-1], "right")
+    wanted = wanted[first:last]
+    starts = np.searchsorted(values, wanted, "left")
+    counts = np.searchsorted(values, wanted, "right") - starts
+    offsets = np.repeat(np.cumsum(counts) - counts, counts)
+    rows: np.ndarray = np.repeat(starts, counts) + np.arange(int(counts.sum())) - offsets
+    return rows

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import gc
 import sys
 
 import pyarrow as pa
 
 KEPT_BYTES = 512 << 20  # at the end of the heap; more than that goes back to the system
 _LARGEST_BLOCK = 32 << 20  # the most that glibc takes from its heap: larger blocks are mapped
+_frozen = 0  # modules that were loaded at the last look
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of malloc.h
 
 
@@ -31,3 +33,16 @@ def keep_freed_memory() -> bool:
     if kept:
         pa.set_memory_pool(pa.system_memory_pool())
     return bool(kept)
+
+
+def freeze_modules() -> None:
+    """Leave what modules hold out of garbage collections.
+
+    Spark collects after each task, and would look at every object of every library again: longer
+    than a small task takes.
+    """
+    global _frozen
+    if len(sys.modules) > _frozen:
+        _frozen = len(sys.modules)
+        gc.collect()
+        gc.freeze()

@@ -33,7 +33,13 @@ class Stages:
 
     @property
     def spark(self) -> SparkSession:
+        """For expressions and tables."""
         return self.engine.spark
+
+    @property
+    def given(self) -> SparkSession:
+        """For tasks that read and write by themselves: no setting matters to them."""
+        return self.engine.given
 
     @contextmanager
     def stage(self, title: str, rows: int | None = None) -> Iterator[None]:

@@ -16,9 +16,10 @@ import pyarrow as pa
 from windrow import errors
 from windrow.errors import WindrowError
 from windrow.spark.errors import known_errors
-from windrow.spark.heap import keep_freed_memory
+from windrow.spark.heap import freeze_modules, keep_freed_memory
 from windrow.spark.memory import reset_peak
 from windrow.spark.schemas import arrow_to_spark_schema
+from windrow.spark.settings import is_remote
 from windrow.storage.store import Store
 
 if TYPE_CHECKING:
@@ -93,27 +94,16 @@ def run_writers(
     """
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        keep_freed_memory()
-        reset_peak()  # the worker has run other tasks before
-        try:
-            yield _batch(write(batches))
-        except WindrowError as error:
-            row = [None, False, 0, 0, None, None, None, errors.to_json(error)]
-            yield pa.RecordBatch.from_arrays(
-                [pa.array([v], f.type) for v, f in zip(row, _SCHEMA, strict=True)], schema=_SCHEMA
-            )
+        yield from map(_batch, _attempt(lambda: write(batches)))
 
     with known_errors():
         rows = frame.mapInArrow(run, arrow_to_spark_schema(_SCHEMA)).collect()  # a row per part
     parts = [_part(r) for r in rows if r.path and not r.rejected]
     rejected = [_part(r) for r in rows if r.path and r.rejected]
-    failed = next((r for r in rows if r.error), None)
-    if failed is not None:
-        store.delete([part.path for part in parts])
-        raise errors.from_json(failed.error)
     digest = sum(int(r.fingerprint) for r in rows if r.fingerprint) % 2**64
     counted = [json.loads(r.counters) for r in rows if r.counters]
-    return Written(parts, digest, add_counters(counted), rejected)
+    failed = next((r.error for r in rows if r.error), None)
+    return _finished(store, Written(parts, digest, add_counters(counted), rejected), failed)
 
 
 def _part(row: Any) -> WrittenFile:
@@ -124,14 +114,49 @@ def run_numbered(
     spark: SparkSession, count: int, store: Store, write: Callable[[int], Written]
 ) -> Written:
     """Run `write` with each number below `count`, one task each, and bring together the results."""
+    if is_remote(spark):
 
-    def run(batches: Iterator[pa.RecordBatch]) -> Written:
-        return together([write(n) for batch in batches for n in batch.column(0).to_pylist()])
+        def run(batches: Iterator[pa.RecordBatch]) -> Written:
+            return together([write(n) for batch in batches for n in batch.column(0).to_pylist()])
 
-    return run_writers(spark.range(0, count, 1, max(count, 1)), store, run)
+        return run_writers(spark.range(0, count, 1, max(count, 1)), store, run)
+
+    def run_some(numbers: Iterator[int]) -> Iterator[Written | str]:
+        for number in numbers:
+            yield from _attempt(lambda: write(number))  # noqa: B023
+
+    # There is nothing for Spark to plan here; a DataFrame would take longer than a small task.
+    numbers = spark.sparkContext.parallelize(range(count), max(count, 1))
+    with known_errors():
+        found = numbers.mapPartitions(run_some).collect()
+    failed = next((one for one in found if isinstance(one, str)), None)
+    return _finished(store, together([one for one in found if isinstance(one, Written)]), failed)
 
 
-def _batch(written: Written) -> pa.RecordBatch:
+def _attempt(write: Callable[[], Written]) -> Iterator[Written | str]:
+    """In a task: what it wrote, or the error, as `errors.to_json` writes it."""
+    keep_freed_memory()
+    reset_peak()  # the worker has run other tasks before
+    try:
+        yield write()
+    except WindrowError as error:
+        yield errors.to_json(error)
+    freeze_modules()
+
+
+def _finished(store: Store, written: Written, failed: str | None) -> Written:
+    if failed is not None:
+        store.delete([part.path for part in written.parts])
+        raise errors.from_json(failed)
+    return written
+
+
+def _batch(written: Written | str) -> pa.RecordBatch:
+    if isinstance(written, str):
+        row = [None, False, 0, 0, None, None, None, written]
+        return pa.RecordBatch.from_arrays(
+            [pa.array([v], f.type) for v, f in zip(row, _SCHEMA, strict=True)], schema=_SCHEMA
+        )
     parts = [*written.parts, *written.rejected]
     rows = len(parts) + 1  # the last row carries the digest and the counters
     columns: list[list[Any]] = [

@@ -44,7 +44,6 @@ from windrow.sources.pieces import Piece
 from windrow.sources.tables import select_columns
 from windrow.spark.memory import peak_memory
 from windrow.spark.schemas import arrow_to_spark_schema, empty_frame, quoted
-from windrow.spark.session import parallelism
 from windrow.spark.stages import Stages
 from windrow.spark.tasks import Written, run_numbered, run_writers, together
 from windrow.storage.delta import check_storable
@@ -128,8 +127,7 @@ class BackfillRun:
             slices_resumed=found.get("slices_resumed", 0),
             stages=self.stages.seconds,
         )
-        given = self.stages.engine.given
-        return read_result(given, self.plan.result, written.parts, schema), summary
+        return read_result(self.stages.given, self.plan.result, written.parts, schema), summary
 
     def _check_result(self) -> None:
         """Refuse a result that could not be stored or derived, before anything is computed."""
@@ -220,7 +218,7 @@ class BackfillRun:
             return StoredQueries.of(shard)  # an interrupted run has sorted them
         with self.stages.stage(f"sort queries by {', '.join(left_keys)}", one.queries):
             if rows is not None:
-                shard.append_tasks(self.stages.spark, rows, lower=0, upper=1, token="sorted")
+                shard.append_tasks(self.stages.given, rows, lower=0, upper=1, token="sorted")
             else:
                 assert frame is not None
                 shard.append(with_keys(frame, schema, left_keys), lower=0, upper=1)
@@ -234,7 +232,7 @@ class BackfillRun:
         files = ParquetFiles.read(uris, store.options_dict)
         taken = sorted_columns(schema, following.keys.left_keys, self.plan.join.left.time)
         keep = (Moments(QUERY_TIME, nulls=True),)
-        return FileRows(files.shares(parallelism(self.stages.spark)), taken, keep, store.options)
+        return FileRows(files.shares(self.stages.engine.tasks), taken, keep, store.options)
 
     def _job(
         self,
@@ -300,13 +298,13 @@ class BackfillRun:
             return Written(parts, 0, {**result.counters, "peak_memory": peak_memory()})
 
         with self.stages.stage("combine partials", one.queries):
-            return run_numbered(self.stages.spark, 1, target, write)
+            return run_numbered(self.stages.given, 1, target, write)
 
     def _stream(self, piece: Piece, job: BroadcastJob) -> Written:
         rows = piece.rows
         if rows is not None:
             return run_numbered(
-                self.stages.spark, rows.tasks, job.store, lambda n: job.write(rows.batches(n))
+                self.stages.given, rows.tasks, job.store, lambda n: job.write(rows.batches(n))
             )
         frame = piece.frame()
         names = frame.columns
@@ -331,7 +329,7 @@ class BackfillRun:
             return together(list(job.write(shares[number], job_target)))
 
         with self.stages.stage("compute features", job.rows):
-            written = run_numbered(self.stages.spark, len(shares), target, write)
+            written = run_numbered(self.stages.given, len(shares), target, write)
         self.stages.add("slices_resumed", len(finished))
         written = together([*finished.values(), written])
         if written.rejected:

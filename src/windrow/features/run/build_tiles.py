@@ -82,5 +82,5 @@ def _tiles(
         if hot:
             slices = hot_slices(new, hot, tasks)
         made = TileRows.make(tiling, lower, slices)
-        shard.append_tasks(stages.spark, made, lower=lower, upper=upper, token=f"tiles-{upper}")
+        shard.append_tasks(stages.given, made, lower=lower, upper=upper, token=f"tiles-{upper}")
     return shard

@@ -80,7 +80,9 @@ def read_result(
 ) -> DataFrame:
     """A stored result as a DataFrame; one task per file."""
     paths = [part.path for part in parts]
-    plain = pa.schema([pa.field(f"c{i}", field.type) for i, field in enumerate(schema)])
+    plain = schema
+    if any("." in name for name in schema.names):  # mapInArrow takes no dots in names
+        plain = pa.schema([pa.field(f"c{i}", field.type) for i, field in enumerate(schema)])
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -90,4 +92,5 @@ def read_result(
                         yield rows.rename_columns(plain.names)
 
     numbers = spark.range(0, len(paths), 1, max(len(paths), 1))
-    return numbers.mapInArrow(run, arrow_to_spark_schema(plain)).toDF(*schema.names)
+    frame = numbers.mapInArrow(run, arrow_to_spark_schema(plain))
+    return frame if plain is schema else frame.toDF(*schema.names)

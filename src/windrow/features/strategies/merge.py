@@ -64,6 +64,11 @@ class SliceJob:
         parts = {part for one in self.arranged for part in one.parts}
         return self.queries.rows + sum(part.rows for part in parts)
 
+    @property
+    def few_queries(self) -> bool:
+        """Little is left of each slice, once events that cannot count are filtered."""
+        return self.queries.rows * limits.FEW_REQUESTED < self.rows
+
     def results(self, numbers: range) -> Iterator[SliceResult]:
         """The queries of neighbouring slices with their features, slice by slice."""
         readers = [one.reader(self.cuts, numbers) for one in self.arranged]
@@ -140,10 +145,11 @@ class SliceJob:
         """Neighbouring slices for one task each, without those that are finished.
 
         A task reads what two of its slices share only once; several shares for each of the
-        `tasks` that run at a time keep all of them busy to the end.
+        `tasks` that run at a time keep all of them busy to the end, unless there is so little to
+        do that starting them would take longer.
         """
         done = set(finished)
-        size = -(-self.slices // (limits.SHARES * tasks))
+        size = -(-self.slices // (tasks if self.few_queries else limits.SHARES * tasks))
         shares: list[range] = []
         for number in range(self.slices):
             if number in done:
@@ -205,6 +211,6 @@ def slice_job(
     job = SliceJob(
         tuple(arranged), queries, tuple(cuts), tuple(carried), counted, pa.schema(output)
     )
-    if queries.rows * limits.FEW_REQUESTED < job.rows:
-        return job  # little is left of each slice, once events that cannot count are filtered
+    if job.few_queries:
+        return job
     return replace(job, batches=max(job.rows // job.slices // limits.BATCH_ROWS, 1))

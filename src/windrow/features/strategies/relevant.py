@@ -12,6 +12,7 @@ from windrow.features import limits
 from windrow.features.compute.events import QueryTimes
 from windrow.features.definitions import GroupBy
 from windrow.features.inputs.layout import EVENT_TIME
+from windrow.shard.keys import positions_in_sorted
 from windrow.shard.part import Part
 from windrow.shard.predicate import bind, col
 from windrow.shard.scan import Scan
@@ -77,9 +78,7 @@ class EventFilter:
         return EventFilter(np.unique(queries.hashes[queries.valid]), *span)
 
     def filter(self, table: pa.Table) -> pa.Table:
-        times, prefixes = int64_values(table, EVENT_TIME), int64_values(table, PREFIX)
-        mask = (times >= self.start) & (times < self.end)
-        if self.prefixes.size:
-            at = np.minimum(np.searchsorted(self.prefixes, prefixes), self.prefixes.size - 1)
-            mask &= self.prefixes[at] == prefixes
-        return table.filter(pa.array(mask))
+        """Of rows that are sorted by prefix, those that can count."""
+        rows = positions_in_sorted(int64_values(table, PREFIX), self.prefixes)
+        times = int64_values(table, EVENT_TIME)[rows]
+        return table.take(pa.array(rows[(times >= self.start) & (times < self.end)]))
