@@ -13,7 +13,6 @@ from windrow.algebra.ranges import Column, Ranges
 from windrow.algebra.spans import (
     SpannedColumn,
     Spans,
-    distinct_spans,
     leaves,
     nodes_of,
     paths_to,
@@ -79,8 +78,8 @@ def span_states(states: States, column: SpannedColumn) -> pa.Array:
     Elements with the same span are lifted together, so that all that follows costs spans, not
     elements. A span is a few nodes of the tree, and a query combines the nodes above it.
     """
-    spans, distinct, group = distinct_spans(column.spans)
-    lifted = states.lift(column.values, column.times, group, distinct)
+    spans, group = column.spans.distinct
+    lifted = states.lift(column.values, column.times, group, spans.first.size)
     node, span = nodes_of(spans)
     used, of_node = np.unique(node, return_inverse=True)
     nodes = states.combine(lifted.take(pa.array(span)), of_node, used.size)

@@ -42,6 +42,14 @@ class Spans:
         total: np.ndarray = np.cumsum(steps)[: self.queries]
         return total
 
+    @functools.cached_property
+    def distinct(self) -> tuple[Spans, np.ndarray]:
+        """The different spans, and for each element the number of its own."""
+        codes = self.first * (self.queries + 1) + self.last
+        found, group = np.unique(codes, return_inverse=True)
+        first, last = np.divmod(found, self.queries + 1)
+        return Spans(first, last, self.queries), group
+
 
 @dataclass(frozen=True)
 class SpannedColumn:
@@ -62,14 +70,6 @@ class SpannedColumn:
     def words(self) -> np.ndarray:
         """int64 words in the order of the values."""
         return exact(self.values)
-
-
-def distinct_spans(spans: Spans) -> tuple[Spans, int, np.ndarray]:
-    """The different spans, how many there are, and for each element the number of its own."""
-    codes = spans.first * (spans.queries + 1) + spans.last
-    found, group = np.unique(codes, return_inverse=True)
-    first, last = np.divmod(found, spans.queries + 1)
-    return Spans(first, last, spans.queries), found.size, group
 
 
 def nodes_of(spans: Spans) -> tuple[np.ndarray, np.ndarray]:
@@ -141,7 +141,7 @@ def _leaves(queries: Any) -> Any:
 
 @njit(cache=True, nogil=True)
 def tree_sums(values: Any, first: Any, last: Any, queries: Any) -> Any:
-    size = _leaves(queries)
+    size = top = _leaves(queries)
     high, low = np.zeros(2 * size, np.float64), np.zeros(2 * size, np.float64)
     e = 0
     while e < values.size:
@@ -153,6 +153,7 @@ def tree_sums(values: Any, first: Any, last: Any, queries: Any) -> Any:
             value, rest = add_dd(value, rest, values[e], 0.0)
             e += 1
         while a < b:
+            top = min(top, a)
             if a & 1:
                 high[a], low[a] = add_dd(high[a], low[a], value, rest)
                 a += 1
@@ -165,7 +166,7 @@ def tree_sums(values: Any, first: Any, last: Any, queries: Any) -> Any:
     for q in range(queries):
         node = q + size
         total, error = 0.0, 0.0
-        while node:
+        while node >= top:  # there is nothing above
             total, error = add_dd(total, error, high[node], low[node])
             node >>= 1
         out[q] = total + error
@@ -178,7 +179,7 @@ def tree_best(major: Any, minor: Any, first: Any, last: Any, queries: Any) -> An
 
     Nodes hold the words of their best, not only its number: most elements lose by one comparison.
     """
-    size = _leaves(queries)
+    size = top = _leaves(queries)
     best = np.full(2 * size, -1, np.int64)
     best_major = np.full(2 * size, LOWEST, np.int64)
     best_minor = np.full(2 * size, LOWEST, np.int64)
@@ -193,6 +194,7 @@ def tree_best(major: Any, minor: Any, first: Any, last: Any, queries: Any) -> An
                 at, x, y = e, major[e], minor[e]
             e += 1
         while a < b:
+            top = min(top, a)
             if a & 1:
                 if x > best_major[a] or (x == best_major[a] and y >= best_minor[a]):
                     best[a], best_major[a], best_minor[a] = at, x, y
@@ -206,7 +208,7 @@ def tree_best(major: Any, minor: Any, first: Any, last: Any, queries: Any) -> An
     out = np.empty(queries, np.int64)
     for q in range(queries):
         node = found = q + size
-        while node > 1:
+        while node > top:  # there is nothing above
             node >>= 1
             if best_major[node] > best_major[found] or (
                 best_major[node] == best_major[found] and best_minor[node] > best_minor[found]

@@ -104,7 +104,8 @@ def parquet_options(spec: ShardSpec, sample: pa.Table) -> dict[str, Any]:
     """How a part is encoded, given its first updates.
 
     A dictionary pays only where few values repeat: on others it makes writing three times and
-    reading twice as slow. Hashes look random, and are left as they are.
+    reading twice as slow. Other integers and times are written as differences, which takes half
+    the time and the space of compressing them. Hashes look random, and are left as they are.
     """
     leaves = pq_leaves(spec.stored_schema)
     sample = sample.slice(0, _SAMPLE_ROWS[1])
@@ -115,14 +116,26 @@ def parquet_options(spec: ShardSpec, sample: pa.Table) -> dict[str, Any]:
         for name in scalars
         if name not in (PREFIX, HASH) and pc.count_distinct(sample.column(name)).as_py() <= few
     ]
+    differing = [
+        name
+        for name in scalars
+        if name not in (PREFIX, HASH, *repetitive) and _is_wide(spec.stored_schema.field(name).type)
+    ]
+    plain = {PREFIX, HASH, *differing}
     return {
-        "compression": {leaf: "none" if leaf in (PREFIX, HASH) else "lz4" for leaf in leaves},
+        "compression": {leaf: "none" if leaf in plain else "lz4" for leaf in leaves},
         "use_dictionary": repetitive or False,
+        "column_encoding": dict.fromkeys(differing, "DELTA_BINARY_PACKED") or None,
         "write_statistics": True,
         "max_rows_per_page": 16_384,
         "data_page_size": 1 << 20,
         "store_schema": True,
     }
+
+
+def _is_wide(type_: pa.DataType) -> bool:
+    """Whether Parquet holds values of the type as 64-bit integers."""
+    return bool(pa.types.is_int64(type_) or pa.types.is_timestamp(type_))
 
 
 @functools.lru_cache(maxsize=64)

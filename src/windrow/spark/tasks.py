@@ -7,7 +7,7 @@ instead of a task's stack trace.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -121,7 +121,7 @@ def run_numbered(
 
         return run_writers(spark.range(0, count, 1, max(count, 1)), store, run)
 
-    def run_some(numbers: Iterator[int]) -> Iterator[Written | str]:
+    def run_some(numbers: Iterable[int]) -> Iterator[Written | str]:
         for number in numbers:
             yield from _attempt(lambda: write(number))  # noqa: B023
 

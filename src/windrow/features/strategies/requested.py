@@ -7,12 +7,14 @@ their shares, and what remains is arranged for this backfill alone, and merged.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+from numba import njit
 
 from windrow.features.compute.events import Events, QueryTimes, canonical_table
 from windrow.features.compute.lifetimes import ALWAYS, NEVER
@@ -69,6 +71,18 @@ class RequestedRows:
         return plain.mapInArrow(run, plain.schema).toDF(*names)
 
 
+@njit(cache=True, nogil=True)
+def _are_members(hashes: Any, members: Any, bits: Any) -> Any:
+    """Which of `hashes` are among `members`, which are sorted."""
+    found = np.zeros(hashes.size, np.bool_)
+    low_bits = bits.size - 1
+    for i in range(hashes.size):
+        if bits[hashes[i] & low_bits]:
+            at = np.searchsorted(members, hashes[i])
+            found[i] = at < members.size and members[at] == hashes[i]
+    return found
+
+
 @dataclass(frozen=True)
 class RequestedKeys:
     """The queries that have a key and a time, by key and time, and the keys among them.
@@ -113,12 +127,19 @@ class RequestedKeys:
     def mask(self, table: pa.Table) -> np.ndarray:
         """Which rows have a key that may be among those asked for."""
         columns = [single_chunk(table.column(name)) for name in key_names(self.keys.num_columns)]
-        hashes = hash_keys(columns)
-        if not self.hashes.size:
-            return np.zeros(hashes.size, np.bool_)
-        at = np.minimum(np.searchsorted(self.hashes, hashes), self.hashes.size - 1)
-        found: np.ndarray = self.hashes[at] == hashes
+        found: np.ndarray = _are_members(hash_keys(columns), self.hashes, self._bits)
         return found
+
+    @functools.cached_property
+    def _bits(self) -> np.ndarray:
+        """A flag for each value of the low bits of a hash: whether a key may have it.
+
+        It fits a processor's cache, and spares most rows the search among the keys.
+        """
+        size = 1 << min(max(self.hashes.size, 1).bit_length() + 4, 20)
+        bits = np.zeros(size, np.bool_)
+        bits[self.hashes & (size - 1)] = True
+        return bits
 
     def place(self, events: Events, group: GroupBy) -> tuple[Timelines, Asked]:
         """Events beside the queries of their keys; in the order in which they came."""
