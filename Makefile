@@ -11,9 +11,9 @@ READY := $(VENV)/.ready
 demo: $(READY)
 	$(BIN)/python examples/shop.py
 
-# The docs are built by a test too.
+# In two processes, one of which has the Spark session. The docs are built by a test too.
 test: $(READY) lint
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadgroup
 
 # Every test that needs no Spark, each on a few examples; one that starts Spark all the same fails,
 # since there is no Java where it looks.

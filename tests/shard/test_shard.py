@@ -417,14 +417,14 @@ def test_thousands_of_tiny_appends(tmp_path: Path, many: Callable[..., int]) -> 
         Store.at(tmp_path / "s"), spec, {"delta.logRetentionDuration": "interval 0 seconds"}
     )
     shard, oracle = Shard(log), Oracle(EVENTS)
-    for lower in range(many(5_000, 250)):
+    for lower in range(many(1_500, 250)):
         oracle.append([tiny(lower)])
         shard.append(to_table([tiny(lower)], EVENTS), lower=lower, upper=lower + 1)
         if lower % 200 == 199:
             shard.compact()
             assert shard.stats().runs <= FANOUT * (tier(lower, FANOUT) + 1)
     check_against(Shard.open(shard.uri), oracle)
-    oracle.since = many(5_000, 250) - 50
+    oracle.since = many(1_500, 250) - 50
     shard.advance_since(oracle.since)
     shard.compact(everything=True)
     shard.vacuum(retention_hours=0)
