@@ -6,14 +6,20 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test quick lint docs rooms stubs bench-shard bench-backfill java clean
+.PHONY: demo test test-spark test-plain quick lint docs rooms stubs bench-shard bench-backfill java clean
 
 demo: $(READY)
 	$(BIN)/python examples/shop.py
 
 # In two processes, one of which has the Spark session. The docs are built by a test too.
 test: $(READY) lint
-	$(BIN)/python -m pytest -n 2 --dist loadgroup
+	$(MAKE) --jobs=2 --output-sync=target --keep-going test-spark test-plain
+
+test-spark: $(READY)
+	$(BIN)/python -m pytest -m spark
+
+test-plain: $(READY)
+	$(BIN)/python -m pytest -m 'not spark'
 
 # Every test that needs no Spark, each on a few examples; one that starts Spark all the same fails,
 # since there is no Java where it looks.

@@ -144,22 +144,16 @@ def _cache_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark tests by their fixtures, and put fast ones first: without Spark, with it, slow.
-
-    Of several processes one runs all tests with Spark, from the start, in its one session.
-    """
+    """Mark tests by their fixtures, and put fast ones first: without Spark, with it, slow."""
     for item in items:
         for mark, fixtures in MARKS.items():
             if not fixtures.isdisjoint(getattr(item, "fixturenames", ())):
                 item.add_marker(mark)
-        if "spark" in item.keywords:
-            item.add_marker(pytest.mark.xdist_group("spark"))
         if PROFILE == "quick":
             _bound_examples(getattr(item, "function", None))
 
     def rank(item: pytest.Item) -> tuple[bool, bool]:
-        slow, spark = item.get_closest_marker("slow") is not None, "spark" in item.keywords
-        return (not spark, slow) if "PYTEST_XDIST_WORKER" in os.environ else (slow, spark)
+        return item.get_closest_marker("slow") is not None, "spark" in item.keywords
 
     items.sort(key=rank)
 
