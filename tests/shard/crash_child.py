@@ -114,22 +114,12 @@ class SteppedFile:
 
 def install(steps: Steps) -> None:
     """Make every step that another process can see a step of `steps`."""
-    open_output, copy_in, delete = Store.open_output, Store.copy_in, Store.delete
+    open_output, delete = Store.open_output, Store.delete
     put = Store.put
     commit, vacuum = DeltaTable.create_write_transaction, DeltaTable.vacuum
 
     def stepped_open(store: Store, name: str) -> SteppedFile:
         return SteppedFile(steps.around("open", open_output)(store, name), steps)
-
-    def stepped_copy(store: Store, source: str, name: str) -> None:
-        steps.reach("before copy")
-        with open(source, "rb") as file:
-            content = file.read()
-        with open_output(store, name) as out:
-            out.write(content[: len(content) // 2])
-        steps.reach("half copied")
-        copy_in(store, source, name)
-        steps.reach("after copy")
 
     def stepped_delete(store: Store, names: list[str]) -> None:
         for name in names:
@@ -161,7 +151,6 @@ def install(steps: Steps) -> None:
 
     part.ROW_GROUP_ROWS = GROUP_ROWS
     Store.open_output = stepped_open  # type: ignore[method-assign]
-    Store.copy_in = stepped_copy  # type: ignore[method-assign]
     Store.delete = stepped_delete  # type: ignore[method-assign]
     Store.put = steps.around("put", put)  # type: ignore[method-assign]
     DeltaTable.create_write_transaction = stepped_commit

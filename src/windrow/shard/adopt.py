@@ -1,14 +1,17 @@
 """Adopting: Parquet files of updates that others wrote become parts as they are.
 
-The file is copied into the shard, not decoded and written again. It has no order and neither
-`_prefix` nor `_hash`; readers make them when they read, and the first compaction for good. The
-file is read once here, to check it and to learn its bounds.
+The file is copied into the shard, with checksums, and not encoded again. It has no order and
+neither `_prefix` nor `_hash`; readers make them when they read, and the first compaction for good.
+The file is read once here, to check it and to learn its bounds.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -18,10 +21,13 @@ from windrow.rows.types import check_schema
 from windrow.shard.append import BatchWriter
 from windrow.shard.part import UNSORTED, PartName, delta_statistics, fingerprint
 from windrow.shard.spec import PREFIX
+from windrow.shard.sums import LENGTH_BYTES, chunk_sums, footer_bytes, tail_facts
 from windrow.spark.tasks import Written, WrittenFile
 from windrow.storage.names import new_id
 from windrow.storage.store import Store
 from windrow.updates import DIFF, TIME, int64_values, update_schema
+
+_COPIED_BYTES = 8 << 20  # at a time
 
 
 def adopt_files(writer: BatchWriter, paths: Sequence[str]) -> Written:
@@ -62,15 +68,35 @@ def _adopt(writer: BatchWriter, path: str) -> tuple[WrittenFile | None, int]:
                 known += (int(values.min()), int(values.max()))
         if not bounds[TIME] or writer.dry:
             return None, digest
-        statistics = json.loads(delta_statistics(file.metadata, writer.spec))
+        metadata = file.metadata
+        statistics = json.loads(delta_statistics(metadata, writer.spec))
     # Reads need these two, and the file may be one without statistics.
     for column, known in bounds.items():
         statistics["minValues"][column] = min(known)
         statistics["maxValues"][column] = max(known)
     name = PartName(writer.lower, writer.upper, new_id(), 0, new_id(), UNSORTED, retractions)
-    writer.store.copy_in(path, str(name))
-    size = writer.store.size(str(name))
-    return WrittenFile(str(name), statistics["numRecords"], size, json.dumps(statistics)), digest
+    written, size = _copy(source, file_name, metadata, writer.store, name)
+    return WrittenFile(written, statistics["numRecords"], size, json.dumps(statistics)), digest
+
+
+def _copy(
+    source: Store, file_name: str, metadata: Any, store: Store, name: PartName
+) -> tuple[str, int]:
+    """Copy a file, with sums; its name in the shard's store and its size there."""
+    with source.open_input(file_name) as file:
+
+        def read(start: int, end: int) -> pa.Buffer:
+            file.seek(start)
+            return file.read_buffer(end - start)
+
+        size = file.size()
+        footer = size - footer_bytes(read(size - LENGTH_BYTES, size))
+        tail = pa.py_buffer(chunk_sums(metadata, read) + read(footer, size).to_pybytes())
+        whole = str(replace(name, tail=tail_facts(tail)))
+        starts = range(0, footer, _COPIED_BYTES)
+        content = (read(start, min(start + _COPIED_BYTES, footer)) for start in starts)
+        store.write(whole, itertools.chain(content, [tail]))
+    return whole, footer + tail.size
 
 
 def _check_file(file: pq.ParquetFile, writer: BatchWriter, path: str) -> None:

@@ -171,7 +171,7 @@ class FetchAhead:
         self._top_up()
         if opened.whole is not None:
             return parquet_file(self._store, part, pa.BufferReader(opened.whole))
-        source = pa.PythonFile(FetchedFile(opened, self._take), "r")
+        source = FetchedFile(opened, self._take)
         return parquet_file(self._store, part, source, metadata=opened.metadata, pre_buffer=False)
 
     def close(self) -> None:

@@ -18,8 +18,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from windrow.shard.files import check_rows, unreadable
+from windrow.shard.files import check_rows, checked, unreadable
 from windrow.shard.part import ROW_GROUP_ROWS, Part
+from windrow.shard.sums import chunk_range
 from windrow.storage.store import Store
 
 WHOLE_BYTES = 1 << 20  # a part up to this size is fetched by one request, whatever is wanted
@@ -133,10 +134,11 @@ def fetch_part(store: Store, wanted: WantedPart) -> OpenedPart:
                 whole = source.read_at(size, 0)
                 source.close()
                 return OpenedPart(whole=whole)
-            start = max(size - TAIL_BYTES, 0)
+            tail_bytes = max(TAIL_BYTES, part.name.tail[0] if part.name.tail else 0)
+            start = max(size - tail_bytes, 0)
             tail = _Block(start, size, _TAIL, data=source.read_at(size - start, start))
             opened = OpenedPart(source=source, blocks=[tail])
-            opened.metadata = pq.read_metadata(pa.PythonFile(FetchedFile(opened), "r"))
+            opened.metadata = pq.read_metadata(checked(store, part, FetchedFile(opened)))
             check_rows(store, part, opened.metadata)
             opened.blocks = [*_wanted_blocks(opened, wanted, before=start), tail]
             return opened
@@ -173,10 +175,7 @@ def column_ranges(metadata: Any, group: int, columns: Sequence[str]) -> list[tup
         path = chunk.path_in_schema
         if not any(path == name or path.startswith(f"{name}.") for name in columns):
             continue
-        start = chunk.data_page_offset
-        if chunk.has_dictionary_page:
-            start = min(start, chunk.dictionary_page_offset)
-        ranges.append((start, start + chunk.total_compressed_size))
+        ranges.append(chunk_range(chunk))
     merged: list[tuple[int, int]] = []
     for start, end in sorted(ranges):
         if merged and start - merged[-1][1] < GAP_BYTES:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import resource
 from typing import Any
 
@@ -10,6 +11,7 @@ import pyarrow.parquet as pq
 
 from windrow.errors import StorageError
 from windrow.shard.part import Part
+from windrow.shard.sums import CheckedFile
 from windrow.storage.store import Store
 
 _SPARE_FILES = 512
@@ -37,16 +39,26 @@ def open_part(store: Store, part: Part) -> pq.ParquetFile:
 def parquet_file(store: Store, part: Part, source: Any, **options: Any) -> pq.ParquetFile:
     """The Parquet file in an open `source`, which has to be what the log says of the part."""
     try:
-        file = pq.ParquetFile(source, **options)
-    except (pa.ArrowInvalid, OSError) as error:
+        file = pq.ParquetFile(checked(store, part, source), **options)
+    except BaseException as error:
         source.close()
-        raise unreadable(store, part, error) from error
+        if isinstance(error, (pa.ArrowInvalid, OSError)):
+            raise unreadable(store, part, error) from error
+        raise
     try:
         check_rows(store, part, file.metadata)
     except BaseException:
         file.close(force=True)
         raise
     return file
+
+
+def checked(store: Store, part: Part, source: Any) -> Any:
+    """The file in `source`, whose bytes are compared with the part's checksums when read."""
+    if part.name.tail is None:
+        return source if isinstance(source, pa.NativeFile) else pa.PythonFile(source, "r")
+    fail = functools.partial(unreadable, store, part)
+    return pa.PythonFile(CheckedFile(source, part.bytes, part.name.tail, fail), "r")
 
 
 def check_rows(store: Store, part: Part, metadata: Any) -> None:

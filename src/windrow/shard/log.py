@@ -29,6 +29,7 @@ from windrow.errors import (
     UpperMismatchError,
 )
 from windrow.shard.actions import parts_from_log
+from windrow.shard.chain import LOG_FOLDER, Chain, entry_name
 from windrow.shard.part import Part
 from windrow.shard.spec import FORMAT_VERSION, ShardSpec
 from windrow.spark.tasks import WrittenFile
@@ -41,12 +42,15 @@ GOAL = "windrow.goal"  # where `since` is about to move; see `holds`
 MARK = "windrow.mark"  # marks of appends, each an application transaction of its own
 LATEST = 2**62  # times lie below
 _ATTEMPTS = 100
+_CHECKPOINT_INTERVAL = 100  # of delta-rs
 
 
 class Log:
     """One handle on the log. Not for use by several threads at once."""
 
-    def __init__(self, store: Store, table: DeltaTable, spec: ShardSpec) -> None:
+    def __init__(
+        self, store: Store, table: DeltaTable, spec: ShardSpec, chain: Chain | None = None
+    ) -> None:
         self.store = store
         self.spec = spec
         self._table = table
@@ -54,6 +58,8 @@ class Log:
         self._schema = table.schema()
         self._parts: tuple[int, list[Part]] | None = None
         self._transactions: tuple[int, dict[str, int | None]] = (-1, {})  # of one version
+        self._chain = Chain(store) if chain is None else chain
+        self._check_chain()
 
     @staticmethod
     def create(store: Store, spec: ShardSpec, properties: Mapping[str, str]) -> Log:
@@ -113,6 +119,8 @@ class Log:
 
     @staticmethod
     def open(store: Store) -> Log:
+        chain = Chain(store)
+        chain.check_checkpoint()
         try:
             table = DeltaTable(store.delta_uri, storage_options=store.options_dict)
         except TableNotFoundError as error:
@@ -133,7 +141,7 @@ class Log:
                 f"reads up to {FORMAT_VERSION}; upgrade windrow"
             )
         schema = pa.schema(table.schema().to_arrow())
-        return Log(store, table, ShardSpec.from_properties(schema, properties))
+        return Log(store, table, ShardSpec.from_properties(schema, properties), chain)
 
     @property
     def id(self) -> str:
@@ -187,10 +195,23 @@ class Log:
     def refresh(self) -> None:
         if self.pinned:
             return
+        self._update()
+        self._check_chain()
+
+    def _update(self) -> None:
         try:
             self._table.update_incremental()
         except (DeltaError, OSError) as error:
             raise self._unreadable(error) from error
+
+    def _check_chain(self) -> None:
+        """Raise StorageError if an entry of the log is missing or damaged."""
+        newest = self._chain.check(self.version)
+        if newest > self.version:  # committed a moment ago, or lost
+            self._update()
+            if newest > self.version:
+                raise self._chain.missing(self.version + 1)
+            self._chain.check(self.version)
 
     def _unreadable(self, error: Exception) -> StorageError:
         return StorageError(f"{self.store.uri}: cannot read the log: {error}")
@@ -230,7 +251,7 @@ class Log:
             check,
             lambda: _adds(parts, data_change=True),
             frontiers,
-            {"windrow": {"lower": lower, "upper": upper, "token": token}},
+            {"lower": lower, "upper": upper, "token": token},
         )
 
     def mismatch(self, lower: int, upper: int) -> UpperMismatchError:
@@ -306,7 +327,7 @@ class Log:
             lambda: paths <= {part.path for part in self.parts()},
             actions,
             [],
-            {"windrow": {"compacted": len(removed)}},
+            {"compacted": len(removed)},
         )
 
     def _commit(
@@ -335,7 +356,9 @@ class Log:
                 "append",
                 self._schema,
                 commit_properties=CommitProperties(
-                    custom_metadata=note, max_commit_retries=0, app_transactions=frontiers
+                    custom_metadata={"windrow": {**note, **self._chain.link()}},
+                    max_commit_retries=0,
+                    app_transactions=frontiers,
                 ),
             )
         except CommitFailedError:
@@ -344,6 +367,7 @@ class Log:
         except (DeltaError, OSError) as error:
             raise StorageError(f"{self.store.uri}: the commit failed: {error}") from error
         self.refresh()
+        self._chain.seal(_CHECKPOINT_INTERVAL)
         return True
 
     def _conflict(self) -> CommitConflictError:
@@ -379,9 +403,9 @@ class Log:
         """The parts that came and that went after `version`; None if the log is too short."""
         added: set[str] = set()
         removed: set[str] = set()
-        entries = Store.at(f"{self.store.uri}/_delta_log", self.store.options_dict)
+        entries = Store.at(f"{self.store.uri}/{LOG_FOLDER}", self.store.options_dict)
         for number in range(version + 1, self.version + 1):
-            entry = entries.get(f"{number:020d}.json")
+            entry = entries.get(entry_name(number))
             if entry is None:
                 return None
             for action in map(json.loads, entry.splitlines()):

@@ -6,8 +6,9 @@ A part's name carries what Delta's log has no place for:
     lower                upper                run   index nonce form and retractions
 
 All parts of one run share its id and are ordered by index; the nonce tells apart the attempts
-of a task that ran twice. A prefix that fills row groups by itself is named at the end
-(`-h9f...a0.65536`: prefix, rows). The form is `u` (unsorted: an adopted file), `s` (sorted) or `c`
+of a task that ran twice. A prefix that fills row groups by itself is named after them
+(`-h9f...a0.65536`: prefix, rows), and then the tail with the checksums (`-t1830.5c...e1`: bytes,
+checksum; see `sums`). The form is `u` (unsorted: an adopted file), `s` (sorted) or `c`
 (sorted and consolidated: every (row, time) once in its run).
 """
 
@@ -29,6 +30,7 @@ import pyarrow.parquet as pq
 from windrow.errors import StorageError
 from windrow.shard.predicate import Bounds
 from windrow.shard.spec import HASH, PREFIX, ShardSpec
+from windrow.shard.sums import chunk_sums, footer_bytes, tail_facts
 from windrow.spark.tasks import WrittenFile
 from windrow.storage.names import new_id
 from windrow.storage.store import Store
@@ -53,12 +55,14 @@ class PartName:
     form: str
     retractions: int
     hot: tuple[int, int] | None = None  # a prefix that fills whole row groups, and their rows
+    tail: tuple[int, int] | None = None  # bytes and checksum; None in parts of earlier releases
 
     def __str__(self) -> str:
         hot = "" if self.hot is None else f"-h{self.hot[0] % 2**64:016x}.{self.hot[1]}"
+        tail = "" if self.tail is None else f"-t{self.tail[0]}.{self.tail[1]:016x}"
         return (
             f"{self.lower:020d}-{self.upper:020d}-{self.run}-{self.index:08d}-{self.nonce}"
-            f"-{self.form}{self.retractions}{hot}.parquet"
+            f"-{self.form}{self.retractions}{hot}{tail}.parquet"
         )
 
     @staticmethod
@@ -66,12 +70,17 @@ class PartName:
         try:
             stem = name.removesuffix(".parquet")
             lower, upper, run, index, nonce, form, *rest = stem.split("-")
-            hot = None
+            hot = tail = None
             for text in rest:
-                prefix, _, rows = text.removeprefix("h").partition(".")
-                hot = (int(np.uint64(int(prefix, 16)).view(np.int64)), int(rows))
+                left, _, right = text[1:].partition(".")
+                if text[0] == "h":
+                    hot = (int(np.uint64(int(left, 16)).view(np.int64)), int(right))
+                elif text[0] == "t":
+                    tail = (int(left), int(right, 16))
+                else:
+                    raise ValueError(text)
             facts = int(lower), int(upper), run, int(index), nonce, form[0], int(form[1:])
-            return PartName(*facts, hot)
+            return PartName(*facts, hot, tail)
         except (ValueError, IndexError) as error:
             raise StorageError(
                 f"{name!r} is not the name of a part; was the table written without Windrow?"
@@ -130,6 +139,7 @@ def parquet_options(spec: ShardSpec, sample: pa.Table) -> dict[str, Any]:
         "max_rows_per_page": 16_384,
         "data_page_size": 1 << 20,
         "store_schema": True,
+        "write_page_checksum": True,  # for readers that do not know of our own
     }
 
 
@@ -227,21 +237,23 @@ class PartWriter:
             return
         self._writer.close()
         self._writer = None
+        data = self._sink.getvalue()
+        metadata = pq.read_metadata(pa.BufferReader(data))
+        footer = data.size - footer_bytes(data)
+        sums = chunk_sums(metadata, lambda start, end: data.slice(start, end - start))
+        tail = pa.py_buffer(sums + data.slice(footer).to_pybytes())
         name = replace(
             self._name,
             index=self._name.index + len(self.written),
             retractions=self._retractions,
             hot=max(self._hot.items(), key=lambda one: one[1], default=None),
+            tail=tail_facts(tail),
         )
-        data = self._sink.getvalue()
-        with self._store.open_output(str(name)) as out:
-            out.write(data)
-        metadata = pq.read_metadata(pa.BufferReader(data))
-        self.bytes += data.size
+        self._store.write(str(name), [data.slice(0, footer), tail])
+        size = footer + tail.size
+        self.bytes += size
         self.written.append(
-            WrittenFile(
-                str(name), metadata.num_rows, data.size, delta_statistics(metadata, self._spec)
-            )
+            WrittenFile(str(name), metadata.num_rows, size, delta_statistics(metadata, self._spec))
         )
 
 

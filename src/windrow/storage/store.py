@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -97,6 +97,17 @@ class Store:
             os.makedirs(root, exist_ok=True)
         return system.open_output_stream(f"{root}/{name}")
 
+    def write(self, name: str, pieces: Iterable[Any]) -> None:
+        """Write a new file from buffers. If that fails, nothing is left of it."""
+        try:
+            with self.open_output(name) as out:
+                for piece in pieces:
+                    out.write(piece)
+        except BaseException:
+            with suppress(OSError):
+                self.delete([name])
+            raise
+
     def put(self, name: str, data: bytes) -> None:
         """Write a small file, or replace it: entirely or not at all."""
         if not self.is_local:
@@ -161,22 +172,6 @@ class Store:
         selector = pafs.FileSelector(root, recursive=False, allow_not_found=True)
         found = system.get_file_info(selector)
         return sorted(i.base_name for i in found if i.type == pafs.FileType.Directory)
-
-    def copy_in(self, source: str, name: str) -> None:
-        """Copy the file at URI or path `source` to `name`, within the store where it can be."""
-        system, root = _file_system(self)
-        target = f"{root}/{name}"
-        origin, source_name = Store.of_file(source, self.options_dict)
-        origin_system, origin_root = _file_system(origin)
-        path = f"{origin_root}/{source_name}"
-        if self.is_local:
-            os.makedirs(root, exist_ok=True)
-        if origin.is_local == self.is_local:
-            system.copy_file(path, target)
-        else:
-            pafs.copy_files(
-                path, target, source_filesystem=origin_system, destination_filesystem=system
-            )
 
     def remove(self) -> None:
         """Delete everything beneath the root."""

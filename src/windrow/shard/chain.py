@@ -1,0 +1,168 @@
+"""The chain of a log's entries: one that is lost, cut short or changed shows.
+
+    _delta_log/00000000000000000006.json                  an entry
+    _delta_log/00000000000000000007.json                  holds the checksum of entry 6
+    _delta_log/_windrow/head.json                         the checksum of the newest entry, and of
+                                                          the newest checkpoint
+
+delta-rs passes over an empty entry, and cannot know of a last one that is gone. So each commit
+says what the entry before it adds up to, and after it the head says so of the commit itself. The
+head is a hint that may lag: a writer may die before it writes it, and of two that race the slower
+one may win. It is never ahead of the log, and if it is lost, nothing else is.
+"""
+
+from __future__ import annotations
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from windrow.errors import StorageError
+from windrow.storage.checksum import checksum
+from windrow.storage.records import read_record, write_record
+from windrow.storage.store import Store
+
+LOG_FOLDER = "_delta_log"
+_HEAD = "_windrow/head.json"
+_LAST_CHECKPOINT = "_last_checkpoint"
+_REQUESTS = 16
+
+
+@dataclass(frozen=True)
+class Head:
+    """What the last writer left: the newest entry, the newest checkpoint, and their checksums."""
+
+    version: int
+    sum: str
+    checkpoint: int | None = None
+    checkpoint_sum: str | None = None
+
+
+@dataclass(frozen=True)
+class Entry:
+    """An entry of the log: the checksum of its bytes, and that of the entry before, as it says."""
+
+    version: int
+    sum: str
+    previous: str | None  # None: written by an earlier release, or by another program
+
+
+class Chain:
+    """What one handle on a log knows of its entries."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._log = Store.at(f"{store.uri}/{LOG_FOLDER}", store.options_dict)
+        self._newest: Entry | None = None
+        self._checkpoint: tuple[int | None, str | None] = (None, None)
+
+    def link(self) -> dict[str, Any]:
+        """What the next commit has to say of the newest entry."""
+        return {} if self._newest is None else {"previous": self._newest.sum}
+
+    def check_checkpoint(self) -> None:
+        """Raise StorageError if the checkpoint that readers start from is damaged."""
+        head = self._head()
+        if head is None or head.checkpoint is None or head.checkpoint != self._base():
+            return
+        self._checkpoint = head.checkpoint, head.checkpoint_sum
+        name = checkpoint_name(head.checkpoint)
+        data = self._log.get(name)
+        if data is None:
+            raise self._damaged(name, "is missing")
+        if _sum(data) != head.checkpoint_sum:
+            raise self._damaged(name, "is damaged")
+
+    def check(self, version: int) -> int:
+        """Check the entries up to `version`, as far as that was not done; the newest there is.
+
+        Raises StorageError if one of them is not as it was written.
+        """
+        newest = self._newest
+        # At least the newest is read: the next commit has to name it.
+        first = min(self._base() + 1, version) if newest is None else newest.version + 1
+        for entry in self.entries(range(first, version + 1)):
+            if newest is not None and entry.previous not in (None, newest.sum):
+                raise self._damaged(entry_name(newest.version), "is not what it was")
+            newest = entry
+        head = self._head() if self._newest is None else None
+        self._newest = newest
+        if head is None or newest is None:
+            return version
+        if head.version == version and head.sum != newest.sum:
+            raise self._damaged(entry_name(version), "is not what it was")
+        return max(head.version, version)
+
+    def missing(self, version: int) -> StorageError:
+        return self._damaged(entry_name(version), "is missing")
+
+    def seal(self, interval: int) -> None:
+        """Write the head, after a commit. `interval` is the number of entries to a checkpoint."""
+        if self._newest is None:
+            return
+        version = self._newest.version
+        if version % interval in (0, interval - 1):
+            base = self._base()
+            data = self._log.get(checkpoint_name(base)) if base >= 0 else None
+            if data is not None:
+                self._checkpoint = base, _sum(data)
+        write_record(self._log, _HEAD, asdict(Head(version, self._newest.sum, *self._checkpoint)))
+
+    def entries(self, versions: range) -> list[Entry]:
+        """The entries of `versions`. Raises StorageError if one is missing or not an entry."""
+        if self._log.is_local or len(versions) < 2:
+            return [self.entry(version) for version in versions]
+        with ThreadPoolExecutor(_REQUESTS) as pool:
+            return list(pool.map(self.entry, versions))
+
+    def entry(self, version: int) -> Entry:
+        name = entry_name(version)
+        data = self._log.get(name)
+        if data is None:
+            raise self._damaged(name, "is missing")
+        if not data.strip():
+            raise self._damaged(name, "is empty")
+        try:
+            actions = [json.loads(line) for line in data.splitlines() if line.strip()]
+            info: dict[str, Any] = next((a["commitInfo"] for a in actions if "commitInfo" in a), {})
+            previous = (info.get("windrow") or {}).get("previous")
+        except (ValueError, TypeError, AttributeError):
+            raise self._damaged(name, "is damaged") from None
+        return Entry(version, _sum(data), previous)
+
+    def _head(self) -> Head | None:
+        record = read_record(self._log, _HEAD)
+        if record is None:
+            return None
+        try:
+            return Head(**record)
+        except TypeError:
+            return None
+
+    def _base(self) -> int:
+        """The version of the newest checkpoint, as the log says; -1 if there is none."""
+        try:
+            found = json.loads(self._log.get(_LAST_CHECKPOINT) or b"{}")["version"]
+        except (ValueError, TypeError, KeyError):
+            return -1
+        return found if isinstance(found, int) else -1
+
+    def _damaged(self, name: str, what: str) -> StorageError:
+        return StorageError(
+            f"{self._store.uri}: {LOG_FOLDER}/{name} {what}. Nothing is read, since rows may be "
+            f"missing. `windrow doctor {self._store.uri}` says what can be repaired; or restore "
+            "the file from a copy"
+        )
+
+
+def entry_name(version: int) -> str:
+    return f"{version:020d}.json"
+
+
+def checkpoint_name(version: int) -> str:
+    return f"{version:020d}.checkpoint.parquet"
+
+
+def _sum(data: bytes) -> str:
+    return f"{checksum(data):016x}"

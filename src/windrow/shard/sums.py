@@ -1,0 +1,136 @@
+"""Checksums of parts: every byte of a part that is read is compared with what was written.
+
+    PAR1 │ row groups ... │ sums │ footer │ length, PAR1
+                          └─────── tail ───────────────┘
+
+A part's sums are those of its column chunks. They stand before the footer, where no Parquet reader
+looks: nothing in such a file is found by its distance from the footer. The part's name, which the
+log knows, holds the length of the tail and its checksum. So a reader that trusts the log knows
+whether the footer is right before it is parsed, and whether a column chunk is before it is
+decoded; and one part cannot stand in for another.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from windrow.storage.checksum import checksum
+
+_SUM = np.dtype([("start", "<i8"), ("end", "<i8"), ("sum", "<u8")])
+LENGTH_BYTES = 8  # the length of the footer, and the magic
+
+
+def chunk_range(chunk: Any) -> tuple[int, int]:
+    """Where a column chunk lies in its file, given its Parquet metadata."""
+    start = chunk.data_page_offset
+    if chunk.has_dictionary_page:
+        start = min(start, chunk.dictionary_page_offset)
+    return start, start + chunk.total_compressed_size
+
+
+def chunk_sums(metadata: Any, read: Callable[[int, int], Any]) -> bytes:
+    """The sums of a file's column chunks; `read` gives the bytes from a start to an end."""
+    ranges = []
+    for g in range(metadata.num_row_groups):
+        group = metadata.row_group(g)
+        ranges += [chunk_range(group.column(i)) for i in range(group.num_columns)]
+    sums = np.array([(a, b, checksum(read(a, b))) for a, b in sorted(ranges)], _SUM)
+    return sums.tobytes()
+
+
+def footer_bytes(end: Any) -> int:
+    """The length of a Parquet footer with what stands after it, from the `end` of the file."""
+    length = bytes(memoryview(end)[-LENGTH_BYTES:-4])
+    return int.from_bytes(length, "little") + LENGTH_BYTES
+
+
+def tail_facts(tail: Any) -> tuple[int, int]:
+    """What a part's name says of its tail."""
+    return len(tail), checksum(tail)
+
+
+class CheckedFile:
+    """A part's file as Arrow reads it, from `source`: bytes come only if their checksums are right.
+
+    `fail` makes the error of what is wrong.
+    """
+
+    def __init__(
+        self, source: Any, size: int, tail: tuple[int, int], fail: Callable[[str], Exception]
+    ) -> None:
+        self._source, self._fail = source, fail
+        self._at = 0
+        self.closed = False
+        source.seek(0, os.SEEK_END)
+        self._size = source.tell()
+        if self._size != size:
+            raise fail(f"it has {self._size} bytes, and the log says {size}")
+        length = tail[0]
+        self._tail_start = size - length
+        self._tail = self._fetch(self._tail_start, size)
+        if tail_facts(self._tail) != tail:
+            raise fail("its footer is damaged, or it is another part's")
+        block = np.frombuffer(self._tail, np.uint8)[: length - footer_bytes(self._tail)]
+        found = block.view(_SUM)
+        ends = zip(found["end"].tolist(), found["sum"].tolist(), strict=True)
+        self._sums = dict(zip(found["start"].tolist(), ends, strict=True))
+        self._starts = found["start"]  # sorted
+
+    def read(self, count: int = -1) -> Any:
+        start = self._at
+        end = self._size if count < 0 else min(start + count, self._size)
+        self._at = end
+        if start >= self._tail_start:
+            return memoryview(self._tail)[start - self._tail_start : end - self._tail_start]
+        data = self._fetch(start, end)
+        # Arrow reads a chunk at a time, or several that lie together.
+        first = max(int(np.searchsorted(self._starts, start, "right")) - 1, 0)
+        last = int(np.searchsorted(self._starts, end))
+        for at in self._starts[first:last].tolist():
+            self._check(at, start, end, data)
+        return data
+
+    def _check(self, at: int, start: int, end: int, data: Any) -> None:
+        """Raise unless the chunk that begins `at` is right; some of it is `data`, [start, end)."""
+        chunk_end, expected = self._sums[at]
+        if chunk_end <= start:
+            return
+        if start <= at and chunk_end <= end:
+            found = memoryview(data)[at - start : chunk_end - start]
+        else:
+            found = self._fetch(at, chunk_end)
+        if checksum(found) != expected:
+            raise self._fail(f"its bytes from {at} to {chunk_end} are damaged")
+
+    def _fetch(self, start: int, end: int) -> Any:
+        self._source.seek(start)
+        if isinstance(self._source, pa.NativeFile):
+            return self._source.read_buffer(end - start)
+        return self._source.read(end - start)
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        base = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._size}[whence]
+        self._at = base + offset
+        return self._at
+
+    def tell(self) -> int:
+        return self._at
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def writable(self) -> bool:
+        return False
+
+    def close(self) -> None:
+        if not self.closed:
+            self.closed = True
+            self._source.close()
