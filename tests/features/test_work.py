@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
 import subprocess
@@ -16,6 +15,7 @@ import pytest
 
 from windrow.errors import DataError
 from windrow.storage import leases, work
+from windrow.storage.records import read_record, write_record
 from windrow.storage.store import Store
 from windrow.storage.work import work_folder
 
@@ -37,9 +37,10 @@ def enter(root: Store, name: str | None = "same") -> str:
 def owned_by(root: Store, **changes: Any) -> None:
     """Change the one claim there is, as if another process had made it."""
     (path,) = (Path(root.uri) / "claims").iterdir()
-    record = {**json.loads(path.read_text()), "ended": False}
+    claims = Store.at(path.parent)
+    record = {**(read_record(claims, path.name) or {}), "ended": False}
     process = {**record["process"], **changes.pop("process", {})}
-    path.write_text(json.dumps({**record, "process": process, **changes}))
+    write_record(claims, path.name, {**record, "process": process, **changes})
 
 
 def test_an_interrupted_run_is_resumed(root: Store) -> None:

@@ -32,11 +32,11 @@ from windrow.updates import update_schema
 
 SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.string())])
 
-PART = ["before open", "after open", "half written", "all written", "after close"]
-COPY = ["before copy", "half copied", "after copy"]
+# A part is written in two pieces, of which the second holds the checksums and the footer.
+PART = ["before open", "after open", *["half written", "all written"] * 2, "after close"]
 DELETE = ["before delete", "after delete"]
-COMMIT = ["before commit", "after commit"]
 PUT = ["before put", "after put"]
+COMMIT = ["before commit", "after commit", *PUT]  # then the head of the chain is written
 LIST = ["before list", "after list"]
 
 Update = tuple[dict[str, Any], int, int]
@@ -275,7 +275,7 @@ def test_adopt_killed_at_each_step(server: Server, template: Path, tmp_path: Pat
         pq.write_table(update_table(rows), paths[-1])
     request = {"operation": "adopt", "paths": paths, "lower": UPPER, "upper": UPPER + 2}
     adopt = Operation(request, BEFORE, APPENDED, is_appended)
-    assert adopt.kill_at_each_step(server, template) == [*COPY, *COPY, *COMMIT]
+    assert adopt.kill_at_each_step(server, template) == [*PART, *PART, *COMMIT]
 
 
 def test_compaction_killed_at_each_step(server: Server, template: Path) -> None:

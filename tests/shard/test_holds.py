@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -24,6 +23,7 @@ from windrow import Shard
 from windrow.errors import ShardRetiredError, StorageError, TimeRangeError, WindrowError
 from windrow.shard import holds
 from windrow.shard.log import Log
+from windrow.storage.records import read_record, write_record
 from windrow.storage.store import Store
 
 SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.int64())])
@@ -198,9 +198,10 @@ def test_a_hold_that_is_older_than_the_log_keeps_everything(shard: Shard) -> Non
 def test_vacuum_clears_away_holds_of_processes_that_are_gone(shard: Shard) -> None:
     with shard.hold(2):
         (path,) = (Path(shard.uri) / "_holds").iterdir()
-        record = json.loads(path.read_text())
+        folder = Store.at(path.parent)
+        record = read_record(folder, path.name) or {}
     record["process"]["started"] = "1"  # by a process that had the same number
-    path.write_text(json.dumps(record))
+    write_record(folder, path.name, record)
     assert shard.holds() == []
     shard.vacuum()
     assert not path.exists()
@@ -513,7 +514,7 @@ def test_a_reader_that_was_killed_elsewhere_stops_holding_within_its_lease(shard
         child.kill()
         child.wait(PATIENCE)
         (path,) = (Path(shard.uri) / "_holds").iterdir()
-        last = json.loads(path.read_text())["at"]
+        last = (read_record(Store.at(path.parent), path.name) or {})["at"]
         while shard.advance_since(7) < 7:
             assert time.time() <= last + seconds + 1
         assert time.time() >= last + seconds

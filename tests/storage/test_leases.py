@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import multiprocessing
 import os
 import signal
@@ -22,6 +21,7 @@ from windrow.errors import StorageError
 from windrow.storage import leases
 from windrow.storage.leases import Lease, claim, claims, found_leases, live_leases
 from windrow.storage.processes import Process, this_host
+from windrow.storage.records import read_record, write_record
 from windrow.storage.store import Store
 
 PATIENCE = 60  # seconds after which something hangs
@@ -41,9 +41,10 @@ def wait_until(condition: Callable[[], bool]) -> None:
 
 def rewrite(folder: Store, lease: Lease, **changes: Any) -> None:
     """Change the record of a lease, as if another process had written it."""
-    record = json.loads(folder.get(lease.name) or b"")
+    record = read_record(folder, lease.name)
+    assert record is not None
     process = {**record["process"], **changes.pop("process", {})}
-    folder.put(lease.name, json.dumps({**record, "process": process, **changes}).encode())
+    write_record(folder, lease.name, {**record, "process": process, **changes})
 
 
 def test_a_lease_counts_until_it_is_released(folder: Store) -> None:

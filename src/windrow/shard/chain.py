@@ -80,9 +80,13 @@ class Chain:
         Raises StorageError if one of them is not as it was written.
         """
         newest = self._newest
-        # At least the newest is read: the next commit has to name it.
-        first = min(self._base() + 1, version) if newest is None else newest.version + 1
-        for entry in self.entries(range(first, version + 1)):
+        first = version if newest is None else newest.version + 1
+        base = self._base() if newest is None or first < version else -1
+        if base >= first or newest is None:
+            # What a checkpoint holds may be gone from the log. At least the newest entry is read,
+            # if it is there: the next commit has to name it.
+            first, newest = min(base + 1, version), None
+        for entry in self.entries(range(first, version + 1), base):
             if newest is not None and entry.previous not in (None, newest.sum):
                 raise self._damaged(entry_name(newest.version), "is not what it was")
             newest = entry
@@ -109,18 +113,27 @@ class Chain:
                 self._checkpoint = base, _sum(data)
         write_record(self._log, _HEAD, asdict(Head(version, self._newest.sum, *self._checkpoint)))
 
-    def entries(self, versions: range) -> list[Entry]:
-        """The entries of `versions`. Raises StorageError if one is missing or not an entry."""
-        if self._log.is_local or len(versions) < 2:
-            return [self.entry(version) for version in versions]
-        with ThreadPoolExecutor(_REQUESTS) as pool:
-            return list(pool.map(self.entry, versions))
+    def entries(self, versions: range, base: int) -> list[Entry]:
+        """The entries of `versions`; those up to `base` may be gone.
 
-    def entry(self, version: int) -> Entry:
+        Raises StorageError if another is missing, or if one is damaged.
+        """
+        names = [entry_name(version) for version in versions]
+        if self._log.is_local or len(names) < 2:
+            found = list(map(self._log.get, names))
+        else:
+            with ThreadPoolExecutor(_REQUESTS) as pool:
+                found = list(pool.map(self._log.get, names))
+        entries = []
+        for version, data in zip(versions, found, strict=True):
+            if data is not None:
+                entries.append(self._entry(version, data))
+            elif version > base:
+                raise self.missing(version)
+        return entries
+
+    def _entry(self, version: int, data: bytes) -> Entry:
         name = entry_name(version)
-        data = self._log.get(name)
-        if data is None:
-            raise self._damaged(name, "is missing")
         if not data.strip():
             raise self._damaged(name, "is empty")
         try:

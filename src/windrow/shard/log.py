@@ -59,6 +59,8 @@ class Log:
         self._parts: tuple[int, list[Part]] | None = None
         self._transactions: tuple[int, dict[str, int | None]] = (-1, {})  # of one version
         self._chain = Chain(store) if chain is None else chain
+        interval = table.metadata().configuration.get("delta.checkpointInterval")
+        self._interval = int(interval or _CHECKPOINT_INTERVAL)
         self._check_chain()
 
     @staticmethod
@@ -120,8 +122,8 @@ class Log:
     @staticmethod
     def open(store: Store) -> Log:
         chain = Chain(store)
-        chain.check_checkpoint()
         try:
+            chain.check_checkpoint()
             table = DeltaTable(store.delta_uri, storage_options=store.options_dict)
         except TableNotFoundError as error:
             raise ShardNotFoundError(
@@ -367,7 +369,7 @@ class Log:
         except (DeltaError, OSError) as error:
             raise StorageError(f"{self.store.uri}: the commit failed: {error}") from error
         self.refresh()
-        self._chain.seal(_CHECKPOINT_INTERVAL)
+        self._chain.seal(self._interval)
         return True
 
     def _conflict(self) -> CommitConflictError:
