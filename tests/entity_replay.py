@@ -10,15 +10,15 @@ from hypothesis import strategies as st
 from feature_cases import BUCKET, COLUMNS, times
 from oracle import canonical
 
-Update = tuple[int, dict[str, Any], int]  # moment, row, diff
+Update = tuple[int, dict[str, Any], int]  # time, row, diff
 
 
 def alive(history: list[Update], query: int) -> list[dict[str, Any]]:
     """The rows of a table after all changes strictly before `query`: the naive truth."""
     counts: Counter[Any] = Counter()
     rows: dict[Any, dict[str, Any]] = {}
-    for moment, row, diff in history:
-        if moment < query:
+    for time, row, diff in history:
+        if time < query:
             key = tuple((name, canonical(value)) for name, value in sorted(row.items()))
             counts[key] += diff
             rows[key] = row
@@ -36,12 +36,12 @@ def image(draw: st.DrawFn, column: str) -> dict[str, Any]:
 
 @st.composite
 def histories(draw: st.DrawFn, column: str) -> list[Update]:
-    """Inserts, updates (of values, times, keys), deletes and re-inserts, some at one moment."""
-    moments = sorted(draw(st.lists(times(), max_size=14)))
+    """Inserts, updates (of values, times, keys), deletes and re-inserts, some at one time."""
+    changed = sorted(draw(st.lists(times(), max_size=14)))
     there: list[dict[str, Any]] = []
     gone: list[dict[str, Any]] = []
     history: list[Update] = []
-    for moment in moments:
+    for time in changed:
         kind = draw(st.sampled_from(["insert", "insert", "update", "delete", "again"]))
         if kind == "again" and gone:
             row = gone.pop()
@@ -51,13 +51,13 @@ def histories(draw: st.DrawFn, column: str) -> list[Update]:
             at = draw(st.integers(0, len(there) - 1))
             old = there.pop(at)
             gone.append(old)
-            history.append((moment, old, -1))
+            history.append((time, old, -1))
             if kind == "delete":
                 continue
             changed = draw(st.sampled_from(["k", "time", column, "bucket"]))
             row = {**old, changed: image(draw, column)[changed]}
         there.append(row)
-        history.append((moment, row, 1))
+        history.append((time, row, 1))
     return list(draw(st.permutations(history)))  # late mutations: any order of arrival
 
 

@@ -47,7 +47,7 @@ WINDOWS = [
 
 
 def times() -> st.SearchStrategy[int]:
-    """Few distinct moments, at and around the edges of windows."""
+    """Few distinct times, at and around the edges of windows."""
     edges = [0, 5 * MINUTE, HOUR, DAY, 2 * DAY, 3 * DAY, 30 * DAY]
     return st.builds(
         lambda base, edge, off: base + edge + off,

@@ -28,7 +28,7 @@ COLUMNS: dict[str, tuple[pa.DataType, list[Any]]] = {
     "blob": (pa.binary(), [b"", b"\x00", b"\xff\x80"]),
     "flag": (pa.bool_(), [True, False]),
     "day": (pa.date32(), [dt.date(1969, 12, 31), dt.date(2024, 2, 29)]),
-    "moment": (pa.timestamp("us", "UTC"), [dt.datetime(2024, 1, 1, 0, 0, 0, 1, tzinfo=dt.UTC)]),
+    "instant": (pa.timestamp("us", "UTC"), [dt.datetime(2024, 1, 1, 0, 0, 0, 1, tzinfo=dt.UTC)]),
 }
 Row = tuple[int, Any]  # time and value
 

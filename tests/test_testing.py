@@ -117,7 +117,7 @@ def test_snapshot_accuracy_and_a_time_of_another_name() -> None:
 
 
 @pytest.mark.parametrize(
-    "moment",
+    "time",
     [
         "2021-09-30T05:24:00Z",
         "2021-09-30 07:24+02:00",
@@ -127,13 +127,13 @@ def test_snapshot_accuracy_and_a_time_of_another_name() -> None:
         1_632_979_440_000,
     ],
 )
-def test_times_in_every_form(moment: Any) -> None:
+def test_times_in_every_form(time: Any) -> None:
     (row,) = testing.features(
-        activity(agg.count("view_id"), agg.last("ts")), VIEWS, [{"user_id": 1, "ts": moment}]
+        activity(agg.count("view_id"), agg.last("ts")), VIEWS, [{"user_id": 1, "ts": time}]
     )
     assert row["view_id_count"] == 2
     assert row["ts_last"] == dt.datetime(2021, 9, 30, 5, 0, tzinfo=dt.UTC)
-    assert row["ts"] is moment
+    assert row["ts"] is time
 
 
 def test_dates_are_midnights() -> None:
@@ -560,16 +560,16 @@ def entity(kind: str, **options: Any) -> wr.EntitySource:
 
 
 def written(kind: str, history: list[Update], draw: Callable[[st.SearchStrategy[Any]], Any]) -> Any:
-    """A history as the rows of a source of some kind, and the moment from which it is known."""
-    moment = draw(st.sampled_from([iso, int]))
+    """A history as the rows of a source of some kind, and the time from which it is known."""
+    spelled = draw(st.sampled_from([iso, int]))
 
     def row(m: int, row: dict[str, Any], diff: int, table: str) -> dict[str, Any]:
         if table == "shard":
             return {**row, "_time": m, "_diff": diff}
         if table == "changes":
             kind = draw(st.sampled_from(KINDS[diff]))
-            return {**row, "_commit_timestamp": moment(m), "_change_type": kind}
-        return {**row, "mutation_time": moment(m), "is_before": diff < 0}
+            return {**row, "_commit_timestamp": spelled(m), "_change_type": kind}
+        return {**row, "mutation_time": spelled(m), "is_before": diff < 0}
 
     if kind != "snapshots+mutations":
         return [row(m, r, d, kind) for m, r, d in history], None

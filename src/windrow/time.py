@@ -71,7 +71,7 @@ def first_millisecond(value: Any, what: str) -> int | None:
         return None
     try:
         day = date.fromisoformat(value) if isinstance(value, str) else value
-        moment = datetime(day.year, day.month, day.day, tzinfo=UTC)
+        midnight = datetime(day.year, day.month, day.day, tzinfo=UTC)
     except (ValueError, AttributeError) as error:
         raise OptionError(f"{what} is {value!r}; write a day like '2021-09-30'") from error
-    return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
+    return (midnight - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)

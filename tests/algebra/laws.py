@@ -197,21 +197,21 @@ def evaluations_agree(function: Function, data: st.DataObject) -> None:
     drawn = data.draw(st.lists(st.tuples(st.integers(0, 4), st.sampled_from(domain)), max_size=12))
     drawn.sort(key=lambda row: row[0])
     size = len(drawn)
-    moments = np.array([moment for moment, _ in drawn], np.int64)
+    ties = np.array([tie for tie, _ in drawn], np.int64)
     values = canonical_values(pa.array([value for _, value in drawn], type_))
-    # A range holds all values of a moment, or none.
+    # A range holds all values of a time, or none.
     bounds = st.tuples(st.integers(0, 5), st.integers(0, 5)).map(sorted)
     windows = sorted(data.draw(st.lists(bounds, min_size=1, max_size=4)))
-    start, end = (np.searchsorted(moments, side) for side in zip(*windows, strict=True))
+    start, end = (np.searchsorted(ties, side) for side in zip(*windows, strict=True))
     one = Aggregation(function, "x")
-    found = evaluate(one, Column(values, moments), Ranges(start, end))
+    found = evaluate(one, Column(values, ties), Ranges(start, end))
     assert found.type == function.result(type_)
     states = States.of(function, type_)
-    joined = states.lower(range_states(states, Column(values, moments), Ranges(start, end)))
+    joined = states.lower(range_states(states, Column(values, ties), Ranges(start, end)))
     assert all(map(alike, joined.to_pylist(), found.to_pylist()))
     for a, b, got in zip(start.tolist(), end.tolist(), found.to_pylist(), strict=True):
         groups = np.zeros(b - a, np.int64)
-        made = states.lift(values.slice(a, b - a), moments[a:b], groups, 1)
+        made = states.lift(values.slice(a, b - a), ties[a:b], groups, 1)
         assert alike(got, states.lower(made).to_pylist()[0])
     # Each value as counted by a span of queries: the same values of the same spans by states.
     queries = 3
@@ -219,14 +219,14 @@ def evaluations_agree(function: Function, data: st.DataObject) -> None:
     counted = data.draw(st.lists(bounds, min_size=size, max_size=size))
     at = np.array([i for i, (a, b) in enumerate(counted) if a < b], np.int64)
     first, last = (np.array([counted[i][side] for i in at], np.int64) for side in (0, 1))
-    spanned = SpannedColumn(values.take(pa.array(at)), moments[at], Spans(first, last, queries))
+    spanned = SpannedColumn(values.take(pa.array(at)), ties[at], Spans(first, last, queries))
     by_query = evaluate_spans(one, spanned).to_pylist()
     joined = states.lower(span_states(states, spanned))
     assert all(map(alike, joined.to_pylist(), by_query))
     for query, got in enumerate(by_query):
         there = at[(first <= query) & (query < last)]
         groups = np.zeros(there.size, np.int64)
-        made = states.lift(values.take(pa.array(there)), moments[there], groups, 1)
+        made = states.lift(values.take(pa.array(there)), ties[there], groups, 1)
         assert alike(got, states.lower(made).to_pylist()[0])
 
 

@@ -118,7 +118,7 @@ class World:
         self.state = Store.at(root / "state")
         times = st.one_of(st.none(), days)
         event = st.tuples(keys, times, values)
-        moments = days.map(lambda day: day * DAY + 1)
+        known_at = days.map(lambda day: day * DAY + 1)
         self.folders: list[Folder] = []
         self.stock: Shard | None = None
         self.sold: list[Row] = []  # the updates of the shard
@@ -126,11 +126,11 @@ class World:
             for name in ("one", "two")[: 1 + (kind == "two sources")]:
                 self.folders.append(Folder(root / name, ("k", "ts", "x"), event))
         if kind in ("mutations", "snapshots", "mixed"):
-            mutation = st.tuples(keys, days, values, moments, st.booleans())
+            mutation = st.tuples(keys, days, values, known_at, st.booleans())
             columns = ("k", "ts", "x", "at", "is_before")
             self.folders.append(Folder(root / "log", columns, mutation))
         if kind == "changes":
-            change = st.tuples(keys, days, values, moments, st.sampled_from(sorted(KINDS)))
+            change = st.tuples(keys, days, values, known_at, st.sampled_from(sorted(KINDS)))
             columns = ("k", "ts", "x", "at", "_change_type")
             self.folders.append(Folder(root / "feed", columns, change))
         if kind == "snapshots":
@@ -199,9 +199,9 @@ class World:
             for k, ts, x, *more in folder.rows():
                 diff = 1
                 if more:
-                    moment, sign = more
+                    time, sign = more
                     diff = KINDS[sign] if isinstance(sign, str) else 1 - 2 * sign
-                    diff = diff if moment > last else 0
+                    diff = diff if time > last else 0
                 if ts is not None and (self.kind != "filtered" or (x is not None and x > 0)):
                     found[k, ts, x] += diff
         for k, ts, x, diff in self.sold:

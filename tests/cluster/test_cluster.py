@@ -216,9 +216,9 @@ def test_a_finished_slice_is_computed_again_if_its_file_is_gone(tmp_path: Path) 
     assert target.done() == {2: done[2]}
 
 
-# The moment of death, and what `windrow plan` says then. Views are arranged twice, by user and by
+# Where a run dies, and what `windrow plan` says then. Views are arranged twice, by user and by
 # item, each time in FILES steps; queries are sorted twice.
-MOMENTS = {
+DEATHS = {
     "append 1": ["views (2 files", "extend views-", "interrupted before", "build views-"],
     f"append {2 * FILES}": ["use views-"],
     "compute 1": ["use views-"],
@@ -229,7 +229,7 @@ MOMENTS = {
 
 @dataclass(frozen=True)
 class Interrupted:
-    """A backfill in local mode that waits at a moment to be killed."""
+    """A backfill in local mode that waits at a step to be killed."""
 
     place: Place
     driver: Program
@@ -247,41 +247,41 @@ class Interrupted:
 def interrupted(
     shop: Shop, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[dict[str, Interrupted]]:
-    """One for each moment; they start together, since each start takes seconds."""
+    """One for each; they start together, since each start takes seconds."""
     found = {}
     with Drivers.made(tmp_path_factory.mktemp("drivers")) as drivers:
-        for moment in MOMENTS:
+        for step in DEATHS:
             folder = tmp_path_factory.mktemp("interrupted")
             place, gate = Place.make(folder / "project", shop), Gate.make(folder)
-            first = 3 if moment.startswith("compute") else 0
+            first = 3 if step.startswith("compute") else 0
             driver = drivers.start(
                 projects=[str(place.folder)],
                 sizes=SIZES,
-                stop=moment,
+                stop=step,
                 first=first,
                 gate=str(gate.folder),
             )
-            found[moment] = Interrupted(place, driver, gate, first)
+            found[step] = Interrupted(place, driver, gate, first)
         yield found
 
 
 @pytest.mark.usefixtures("_small_sizes")
-@pytest.mark.parametrize("moment", MOMENTS)
+@pytest.mark.parametrize("step", DEATHS)
 def test_the_driver_is_killed_in_local_mode(
     interrupted: dict[str, Interrupted],
     spark: Any,
     expected: Any,
     capsys: pytest.CaptureFixture[str],
-    moment: str,
+    step: str,
 ) -> None:
-    interrupted[moment].kill()
-    place, first = interrupted[moment].place, interrupted[moment].first
+    interrupted[step].kill()
+    place, first = interrupted[step].place, interrupted[step].first
     notes = place.notes()
     assert main(["plan", "--project", str(place.folder)]) == 0
     printed = capsys.readouterr().out
-    for text in MOMENTS[moment]:
+    for text in DEATHS[step]:
         assert text in printed
-    if moment != "append 1":
+    if step != "append 1":
         assert "build" not in printed
         assert "interrupted before" not in printed
     resumed = f"  resume   after {len(notes)} slices of an interrupted run\n"
@@ -290,10 +290,10 @@ def test_the_driver_is_killed_in_local_mode(
     assert place.rows() == expected
     assert summary.queries == QUERIES
     assert summary.slices_resumed == len(notes)
-    steps_left = 2 * FILES - 1 if moment == "append 1" else 0
+    steps_left = 2 * FILES - 1 if step == "append 1" else 0
     assert summary.raw_rows_read == steps_left * FILE_ROWS
     kept = noted_files(notes) & place.result_files()
-    assert len(kept) == (len(place.result_files()) if "commit" in moment else first)
+    assert len(kept) == (len(place.result_files()) if "commit" in step else first)
     place.check_log()
     assert place.temporary() == []
 

@@ -1,4 +1,4 @@
-"""The backfill on Spark against plain loops: every query answered, each as of its own moment."""
+"""The backfill on Spark against plain loops: every query answered, each as of its own time."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ HOUR, DAY = 3_600_000, 86_400_000
 START = 1_630_000_000_000
 
 
-def moment(millis: int | None) -> dt.datetime | None:
+def timestamp(millis: int | None) -> dt.datetime | None:
     if millis is None:
         return None
     return dt.datetime(1970, 1, 1, tzinfo=dt.UTC) + dt.timedelta(milliseconds=millis)
@@ -62,7 +62,7 @@ def shop(seed: int) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
 
 def as_table(rows: list[dict[str, Any]], types: dict[str, pa.DataType]) -> pa.Table:
     columns = {name: pa.array([row[name] for row in rows], t) for name, t in types.items()}
-    times = pa.array([moment(row["time"]) for row in rows], pa.timestamp("us", "UTC"))
+    times = pa.array([timestamp(row["time"]) for row in rows], pa.timestamp("us", "UTC"))
     return pa.table({**columns, "ts": times})
 
 
@@ -171,7 +171,7 @@ def test_backfill_equals_the_plain_loops(
 
 def naive(millis: int | None) -> dt.datetime | None:
     """Spark gives timestamps without a zone, in the local one."""
-    time = moment(millis)
+    time = timestamp(millis)
     return None if time is None else time.astimezone().replace(tzinfo=None)
 
 
@@ -180,7 +180,7 @@ def test_days_limit_the_queries(spark: Any, data: Any, tmp_path: Path) -> None:
     source = wr.EventSource("views", table=views, time="ts")
     one = wr.GroupBy("g", source, ["item"], [agg.count("n")])
     join = wr.Join("j", wr.Queries(checkouts, time="ts"), [one])
-    day = moment(START + 3 * DAY)
+    day = timestamp(START + 3 * DAY)
     assert day is not None
     frame = wr.Project(tmp_path / "state", spark=spark).backfill(
         join, start=day.date(), end=day.date()

@@ -35,7 +35,7 @@ def entity_features(
     }
     found = lifetimes(
         [canonical_values(c) for c in columns.values()],
-        np.array([moment for moment, _, _ in history], np.int64),
+        np.array([time for time, _, _ in history], np.int64),
         np.array([diff for _, _, diff in history], np.int64),
     )
     assert not found.missing.size
@@ -74,10 +74,10 @@ def test_features_equal_a_replay(name: str, column: str, data: st.DataObject) ->
     window = the_feature.window
     expected = []
     for query in asked:
-        moment = query["time"]
-        if moment is not None and accuracy == "snapshot":
-            moment -= moment % DAY
-        rows = [] if moment is None else alive(history, moment)
+        time = query["time"]
+        if time is not None and accuracy == "snapshot":
+            time -= time % DAY
+        rows = [] if time is None else alive(history, time)
         expected.append(
             feature(
                 rows,
@@ -103,23 +103,23 @@ def test_features_equal_a_replay(name: str, column: str, data: st.DataObject) ->
         assert same(got, want), f"{query}: {got!r} is not {want!r}"
 
 
-def test_a_query_does_not_see_a_change_at_its_own_moment() -> None:
+def test_a_query_does_not_see_a_change_at_its_own_time() -> None:
     row = {"k": 1, "time": 0, "small": 7, "bucket": None}
     history = [(HOUR, row, 1), (2 * HOUR, row, -1)]
     group = GroupBy("g", EventSource("s", table="t", time="time"), ["k"], [agg.sum("small")])
-    moments = [HOUR, HOUR + 1, 2 * HOUR, 2 * HOUR + 1]
-    asked = [{"k": 1, "time": moment} for moment in moments]
+    times = [HOUR, HOUR + 1, 2 * HOUR, 2 * HOUR + 1]
+    asked = [{"k": 1, "time": time} for time in times]
     (found,) = entity_features(group, history, asked, "small")
     assert found.to_pylist() == [None, 7, 7, None]
 
 
 def test_a_row_taken_away_that_is_not_there_is_named() -> None:
     values = [pa.array([1, 1, 2])]
-    moments = np.array([5, 9, 9], np.int64)
-    found = lifetimes(values, moments, np.array([1, -1, -1], np.int64))
+    known_at = np.array([5, 9, 9], np.int64)
+    found = lifetimes(values, known_at, np.array([1, -1, -1], np.int64))
     assert found.missing.tolist() == [2]
     assert (found.born.tolist(), found.died.tolist()) == ([5], [9])
-    # A deletion before the insertion is one too; at one moment the two cancel.
+    # A deletion before the insertion is one too; at one time the two cancel.
     found = lifetimes(values[:1], np.array([9, 5, 5], np.int64), np.array([1, -1, 1], np.int64))
     assert found.missing.tolist() == [1]
     found = lifetimes([pa.array([1, 1])], np.array([5, 5], np.int64), np.array([-1, 1], np.int64))
@@ -128,8 +128,8 @@ def test_a_row_taken_away_that_is_not_there_is_named() -> None:
 
 
 def test_rows_of_a_log_live_always() -> None:
-    moments = np.full(3, ALWAYS)
-    found = lifetimes([pa.array([1, 1, 2])], moments, np.ones(3, np.int64))
+    known_at = np.full(3, ALWAYS)
+    found = lifetimes([pa.array([1, 1, 2])], known_at, np.ones(3, np.int64))
     assert found.rows.tolist() == [0, 1, 2]
     assert found.born.max() < -(10 * DAY)
     assert found.died.min() > MINUTE

@@ -190,7 +190,7 @@ def as_table(rows: list[dict[str, Any]], types: dict[str, pa.DataType]) -> pa.Ta
 
 
 def times() -> st.SearchStrategy[int]:
-    """Few moments, at the edges of windows, hops and days, and one millisecond beside them."""
+    """Few times, at the edges of windows, hops and days, and one millisecond beside them."""
     return st.builds(
         lambda base, edge, off: base + edge + off,
         st.sampled_from([0, 10 * DAY, -DAY]),
@@ -261,10 +261,10 @@ def test_both_ends_of_every_window(column: str, window: Window) -> None:
     queries = [3 * DAY, 3 * DAY + 1, 3 * DAY - 1, 3 * DAY + 7 * MINUTE, -HOUR, -HOUR - 1]
     low, high = window.bounds(np.array(queries))
     edges = {int(t) + off for t in [*high, *low] if t > -100 * DAY for off in (-1, 0, 1)}
-    moments = [t for t in sorted(edges, key=lambda t: (t * 7919) % 101) for _ in (0, 1)]
+    times = [t for t in sorted(edges, key=lambda t: (t * 7919) % 101) for _ in (0, 1)]
     rows = [
         {"k": i % 3 // 2, "time": t, column: values[i % len(values)], "bucket": "b"}
-        for i, t in enumerate(moments)
+        for i, t in enumerate(times)
     ]
     types = {"k": pa.int64(), "time": pa.int64()}
     events = as_table(rows, {**types, column: type_, "bucket": pa.string()})

@@ -331,7 +331,7 @@ def test_runs_are_merged_in_order_each_row_as_often_as_it_is_there(
 # The same through Spark.
 
 
-def moments(millis: list[int | None], extra: int, type_: pa.DataType) -> pa.Array:
+def timestamps(millis: list[int | None], extra: int, type_: pa.DataType) -> pa.Array:
     """Times as a column of `type_`; with microseconds beyond the millisecond, where it has them."""
     if pa.types.is_int64(type_):
         return pa.array(millis, type_)
@@ -379,7 +379,7 @@ def write_rows(
     rows: list[Row], time: pa.DataType, types: dict[str, pa.DataType], extra: int = 0
 ) -> pa.Table:
     columns = {name: pa.array([row[name] for row in rows], type_) for name, type_ in types.items()}
-    return pa.table({**columns, "ts": moments([row["time"] for row in rows], extra, time)})
+    return pa.table({**columns, "ts": timestamps([row["time"] for row in rows], extra, time)})
 
 
 def how_read(project: wr.Project, join: wr.Join, what: str) -> str:
@@ -609,7 +609,7 @@ def test_the_zone_of_the_spark_session_does_not_matter(
     spark: Any, tmp_path: Path, time: pa.DataType, reader: str
 ) -> None:
     millis: list[int | None] = [0, 5 * DAY, 6 * DAY, 6 * DAY + HOUR]
-    table = pa.table({"k": [1] * 4, "n": [1, 2, 3, 4], "ts": moments(millis, 0, time)})
+    table = pa.table({"k": [1] * 4, "n": [1, 2, 3, 4], "ts": timestamps(millis, 0, time)})
     pq.write_table(table, tmp_path / "events.parquet")
     pq.write_table(pa.table({"k": [1], "ts": [6 * DAY + HOUR]}), tmp_path / "queries.parquet")
     where = "n > 0" if reader == SPARK else None

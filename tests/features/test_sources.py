@@ -38,26 +38,26 @@ def stamp(millis: int) -> dt.datetime:
 
 
 def history(seed: int, changes: int = 120) -> list[Update]:
-    """Changes of ratings over six days, in the order of their moments."""
+    """Changes of ratings over six days, in the order of their times."""
     rng = random.Random(seed)
     there: list[dict[str, Any]] = []
     found: list[Update] = []
-    for moment in sorted(FIRST + rng.randrange(6 * DAY) for _ in range(changes)):
+    for time in sorted(FIRST + rng.randrange(6 * DAY) for _ in range(changes)):
         row = {
             "user": rng.randrange(4),
             "item": rng.choice("abc"),
             "stars": rng.choice([1, 2, 3, None]),
-            "ts": moment - rng.choice([0, 1, 60_000, DAY]),
+            "ts": time - rng.choice([0, 1, 60_000, DAY]),
         }
         if there and rng.random() < 0.5:
             old = there.pop(rng.randrange(len(there)))
-            found.append((moment, old, -1))
+            found.append((time, old, -1))
             if rng.random() < 0.4:
                 continue
             name = rng.choice(["user", "item", "stars", "ts"])
             row = {**old, name: row[name]}
         there.append(row)
-        found.append((moment, row, 1))
+        found.append((time, row, 1))
     return found
 
 
@@ -246,11 +246,11 @@ def test_only_what_can_count_is_read(spark: Any, tmp_path: Path, changing: bool)
     """Files by day; queries of the last day look back a week."""
     rng = random.Random(3)
     updates: list[Update] = []
-    for moment in sorted(FIRST + rng.randrange(20 * DAY) for _ in range(200)):
+    for time in sorted(FIRST + rng.randrange(20 * DAY) for _ in range(200)):
         stars, item = rng.randrange(4), rng.choice("ab")
-        row = {"user": rng.randrange(3), "item": item, "stars": stars, "ts": moment}
-        updates.append((moment, row, 1))
-        gone = moment + rng.randrange(1, 15 * DAY)  # often long after the row's own time
+        row = {"user": rng.randrange(3), "item": item, "stars": stars, "ts": time}
+        updates.append((time, row, 1))
+        gone = time + rng.randrange(1, 15 * DAY)  # often long after the row's own time
         if changing and gone < FIRST + 20 * DAY:
             updates.append((gone, row, -1))
     updates.sort(key=lambda update: update[0])
@@ -279,7 +279,7 @@ def test_snapshots_alone_give_the_state_at_midnight(spark: Any, tmp_path: Path) 
     updates = history(11)
     folder = snapshots(tmp_path / "snapshots", updates, [0, 1, 2, 3, 4, 5])
     source = wr.EntitySource("r", "ts", snapshots=folder, partition="ds")
-    with pytest.raises(DefinitionError, match="nothing is known of the moments between"):
+    with pytest.raises(DefinitionError, match="nothing is known of the times between"):
         wr.GroupBy("g", source, ["user"], AGGREGATIONS)
     group = wr.GroupBy("g", source, ["user"], AGGREGATIONS, accuracy="snapshot")
     queries = [q for q in asked(3) if q["q"] >= FIRST + DAY]
@@ -455,7 +455,7 @@ def test_bad_entities_say_what_is_wrong(spark: Any, tmp_path: Path) -> None:
 
 
 def test_snapshots_have_the_last_word(spark: Any, tmp_path: Path) -> None:
-    """Changes at a snapshot's moment, rows gone without a mutation, days without a row."""
+    """Changes at a snapshot's time, rows gone without a mutation, days without a row."""
     rows = {name: {"user": 1, "item": name, "stars": 1, "ts": FIRST} for name in "abcd"}
     folder = tmp_path / "snapshots"
     for day, names in enumerate(["a", "ab", "d", "a"]):
@@ -478,8 +478,8 @@ def test_snapshots_have_the_last_word(spark: Any, tmp_path: Path) -> None:
         where="item <> 'd'",
     )
     group = wr.GroupBy("g", source, ["user"], [agg.collect_list("item")])
-    moments = [FIRST + DAY, FIRST + 2 * DAY - 1, FIRST + 2 * DAY, FIRST + 3 * DAY, FIRST + 5 * DAY]
-    queries = [{"id": i, "user": 1, "q": q} for i, q in enumerate(moments)]
+    times = [FIRST + DAY, FIRST + 2 * DAY - 1, FIRST + 2 * DAY, FIRST + 3 * DAY, FIRST + 5 * DAY]
+    queries = [{"id": i, "user": 1, "q": q} for i, q in enumerate(times)]
     join = wr.Join("j", queries_at(tmp_path / "queries.parquet", queries), [group])
     project = wr.Project(tmp_path / "state", spark=spark)
     found = {row.id: row.g_item_collect_list for row in project.backfill(join).collect()}

@@ -57,7 +57,7 @@ def range_states(states: States, column: Column, ranges: Ranges) -> pa.Array:
     a few whole nodes.
     """
     size = len(column.values)
-    level = states.lift(column.values, column.moments, np.arange(size), size)
+    level = states.lift(column.values, column.ties, np.arange(size), size)
     levels = [level]
     while len(level) > 1:
         pairs = np.arange(len(level)) // 2

@@ -49,12 +49,11 @@ class Ranges:
 class Column:
     """The input values of an aggregation without NULLs, in the order of events.
 
-    `moments` never decreases and tells apart the moments of a key: equal for values of one key
-    (and bucket) at one time.
+    `ties` never decreases, and is equal for values of one key (and bucket) at equal times.
     """
 
     values: pa.Array
-    moments: np.ndarray
+    ties: np.ndarray
 
     @functools.cached_property
     def words(self) -> np.ndarray:
@@ -81,9 +80,9 @@ class Column:
 
     @functools.cached_property
     def in_order(self) -> Column:
-        """Values of one moment sorted, so that ties have one answer."""
-        tied = self.moments[1:] == self.moments[:-1]
+        """Values of equal times sorted, so that ties have one answer."""
+        tied = self.ties[1:] == self.ties[:-1]
         if not tied.any():
             return self
-        order = sort_words(np.vstack([self.moments, self.words]))
-        return Column(self.values.take(pa.array(order)), self.moments)
+        order = sort_words(np.vstack([self.ties, self.words]))
+        return Column(self.values.take(pa.array(order)), self.ties)

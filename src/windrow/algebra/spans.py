@@ -1,7 +1,7 @@
 """Aggregates over spans: for each value the queries that count it, instead of the other way.
 
 Queries of a key are sorted by time. Whatever decides whether a row counts for a query (its own
-time in the window, the moments at which it appeared and disappeared) only switches once on and
+time in the window, the times at which it appeared and disappeared) only switches once on and
 once off as queries go on, so a row counts for a range of queries, its *span*. Rows may come in any
 order, and nothing has to be taken back when one leaves.
 

@@ -1,4 +1,4 @@
-"""Windows: which events count for a query at a moment. The one place that knows.
+"""Windows: which events count for a query. The one place that knows.
 
 For a query at time `q`, a window of length `W` with hop `h`:
 

@@ -20,6 +20,7 @@ from windrow.storage.names import digest
 
 FILE = "__file"
 FILE_FIELD = pa.field(FILE, pa.int32())
+_FORMAT = 2  # of stored rows and manifests: with another one, everything is rebuilt
 UNTRACKED = 0  # the number of inputs that are never retracted by themselves
 
 
@@ -40,7 +41,7 @@ class Content:
     def id(self) -> str:
         """The same for all who need the same, whatever they call their sources."""
         pieces = [piece.fingerprint for piece in self.pieces]
-        return digest(str(self.schema), self.key, str(self.order), pieces)
+        return digest(_FORMAT, str(self.schema), self.key, str(self.order), pieces)
 
     @property
     def name(self) -> str:
@@ -52,8 +53,8 @@ class Content:
 
     @property
     def snapshots(self) -> tuple[int, ...]:
-        """The moments of dated snapshots, at which the state is known as a whole."""
-        return tuple(sorted({moment for piece in self.pieces for moment in piece.replaced}))
+        """The times of dated snapshots, at which the state is known as a whole."""
+        return tuple(sorted({time for piece in self.pieces for time in piece.replaced}))
 
     @property
     def dated(self) -> frozenset[int]:

@@ -195,7 +195,7 @@ def _extension(inputs: Inputs, current: Manifest, shard: Shard, store: Store) ->
     lost = lost_files(there.keys() - inputs.files, store.options_dict)
     half_done = done < len(current.steps)
     if inputs.content.dated and (
-        lost or half_done or not _follows(inputs.content.snapshots, current.moments)
+        lost or half_done or not _follows(inputs.content.snapshots, current.snapshots)
     ):
         return None
     taken = _taken_shards(inputs, current, done)
@@ -260,9 +260,9 @@ def _reason(
     return " and ".join(texts) or "interrupted before"
 
 
-def _follows(moments: tuple[int, ...], earlier: tuple[int, ...]) -> bool:
-    """Whether `moments` are those of earlier, and later ones."""
-    return moments[: len(earlier)] == earlier
+def _follows(snapshots: tuple[int, ...], earlier: tuple[int, ...]) -> bool:
+    """Whether `snapshots` starts with the earlier ones."""
+    return snapshots[: len(earlier)] == earlier
 
 
 def _extended(inputs: Inputs, kept: Manifest, gone: frozenset[int]) -> Manifest:
@@ -333,8 +333,8 @@ def _dated(
     uris = tuple(uri for uri in piece.table.uris or () if uri in new)
     if uris:
         yield Take(number, uris)
-    if kept.moments and content.snapshots != kept.moments:
-        last = kept.moments[-1]
+    if kept.snapshots and content.snapshots != kept.snapshots:
+        last = kept.snapshots[-1]
         old = {file.uri for file in kept.files if file.piece == number}
         back = tuple(uri for uri in piece.recent(last) if uri in old)
         if back:

@@ -37,7 +37,7 @@ class InputFile(NamedTuple):
 class Take:
     """What a step takes of a piece: some files, a span of a shard, or (neither) all of it.
 
-    With `back`, the moment of a snapshot: not the rows, but what later snapshots retract of those
+    With `back`, the time of a snapshot: not the rows, but what later snapshots retract of those
     that were there after it.
     """
 
@@ -82,7 +82,7 @@ class Manifest:
     steps: tuple[Step, ...] = ()
     next_number: int = UNTRACKED + 1
     retractions: int = 0
-    moments: tuple[int, ...] = ()
+    snapshots: tuple[int, ...] = ()
     after: str = ""  # the digest of the manifest that these steps extend
 
     @functools.cached_property
@@ -112,7 +112,7 @@ class Manifest:
             "steps": [asdict(step) for step in self.steps],
             "next_number": self.next_number,
             "retractions": self.retractions,
-            "moments": self.moments,
+            "snapshots": self.snapshots,
             "after": self.after,
         }
 
@@ -164,6 +164,6 @@ def _parse(found: dict[str, Any]) -> Manifest:
         tuple(step(one) for one in found["steps"]),
         found["next_number"],
         found["retractions"],
-        tuple(found["moments"]),
+        tuple(found["snapshots"]),
         found["after"],
     )

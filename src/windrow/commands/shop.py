@@ -2,7 +2,7 @@
 
 The same rows every time. Among them are those that real tables have: views of people who are not
 logged in (a null key), checkouts of guests, ratings without a time, and checkouts at the very
-moment of a view.
+time of a view.
 """
 
 from __future__ import annotations

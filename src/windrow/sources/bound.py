@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from windrow.errors import StorageError
 from windrow.sources.columns import Form, Taken
-from windrow.sources.files import NO_VALUE, FileRows, Moments, ParquetFiles, partition_values
+from windrow.sources.files import NO_VALUE, FileRows, ParquetFiles, TimeFilter, partition_values
 from windrow.sources.layout import are_parquet, list_parquet, spark_schema
 from windrow.sources.partitions import PartitionRange
 from windrow.sources.tables import (
@@ -89,7 +89,7 @@ class BoundTable:
         return replace(self, load=lambda files: change(load(files)), schema=schema)
 
     def rows(
-        self, columns: Sequence[Taken], keep: Sequence[Moments], parallelism: int
+        self, columns: Sequence[Taken], keep: Sequence[TimeFilter], parallelism: int
     ) -> tuple[FileRows | None, str]:
         """Rows that tasks read by themselves, or None; and the reason."""
         if self.parquet is None:

@@ -18,6 +18,8 @@ from windrow.errors import DataError
 from windrow.sources.times import millis_sql, to_millis
 from windrow.spark.schemas import quoted
 
+KNOWN_AT = "__known_at"  # when an update became known, in milliseconds
+
 _COMES = ("insert", "update_postimage")
 _GOES = ("delete", "update_preimage")
 

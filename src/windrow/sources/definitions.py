@@ -203,7 +203,7 @@ class PreAggregatedSource(Source):
             return None
         return (
             f"its rows are aggregates that land every {self.every}, so nothing is known of the "
-            "moments between; set accuracy='snapshot'"
+            "times between; set accuracy='snapshot'"
         )
 
 
@@ -214,11 +214,11 @@ class EntitySource(Source):
     One of three:
 
     - `mutations`: a log with a row for each image before and after a change. `is_before` is the
-      column that tells them apart, `mutation_time` that of the moment. An insert has only the
-      image after, a delete only the one before.
+      column that tells them apart, `mutation_time` the one with the time of the change. An
+      insert has only the image after, a delete only the one before.
     - `changes`: a change feed with `_change_type` (insert, update_preimage, update_postimage,
       delete) and `_commit_timestamp` (or the column named by `mutation_time`).
-    - `shard`: a shard (its URI, or a `Shard`); its own times are the moments of change.
+    - `shard`: a shard (its URI, or a `Shard`); its own times are those of the changes.
 
     To `mutations` dated `snapshots` can be added: the whole table at the end of each day, the day
     in the column `partition`. Snapshots alone do for groups with accuracy `snapshot`.
@@ -266,8 +266,8 @@ class EntitySource(Source):
             check_column(self.mutation_time, f"{self.what}: mutation_time")
 
     @property
-    def moment(self) -> str:
-        """The column with the moment of a change."""
+    def known_at(self) -> str:
+        """The column that says when a change became known: the time of the mutation."""
         if self.mutation_time is not None:
             return self.mutation_time
         return "mutation_time" if self.mutations is not None else "_commit_timestamp"
@@ -276,6 +276,6 @@ class EntitySource(Source):
         if self.snapshots is None or self.mutations is not None or accuracy == "snapshot":
             return None
         return (
-            "with snapshots alone nothing is known of the moments between two midnights; add "
+            "with snapshots alone nothing is known of the times between two midnights; add "
             "mutations=, or set accuracy='snapshot'"
         )

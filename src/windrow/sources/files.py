@@ -35,7 +35,7 @@ NO_VALUE = "__HIVE_DEFAULT_PARTITION__"  # the folder of rows whose partition is
 
 
 @dataclass(frozen=True)
-class Moments:
+class TimeFilter:
     """Which rows to keep by a column of milliseconds: [start, end), NULL or not."""
 
     column: str
@@ -88,7 +88,7 @@ class FileRows:
 
     shares: tuple[tuple[Span, ...], ...]
     columns: tuple[Taken, ...]
-    keep: tuple[Moments, ...]
+    keep: tuple[TimeFilter, ...]
     options: tuple[tuple[str, str], ...] = field(default=(), repr=False)  # they hold secrets
     constant: tuple[str, Mapping[str, int]] | None = None
     folders: tuple[str, ...] = ()

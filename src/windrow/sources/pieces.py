@@ -1,8 +1,8 @@
 """Pieces: the tables of a source, and how each becomes rows of an arrangement.
 
 An event log is one piece. A table that changes may be two: dated snapshots and a log of
-mutations. A snapshot replaces the state that mutations led to: whatever came before it is taken
-back at its moment, and the snapshot's own rows are added. If the two agree, as they should, all
+mutations. A snapshot replaces the state that mutations led to: whatever precedes it is
+retracted at its time, and the snapshot's own rows are added. If the two agree, as they should, all
 of that cancels, and only what really changed remains.
 """
 
@@ -19,9 +19,9 @@ from windrow.errors import DataError, SchemaError
 from windrow.rows.types import is_storable
 from windrow.shard.shard import Shard
 from windrow.sources.bound import BoundTable, bind_table, file_days
-from windrow.sources.columns import Form, Taken
+from windrow.sources.columns import KNOWN_AT, Form, Taken
 from windrow.sources.definitions import EntitySource, EventSource, PreAggregatedSource, Source
-from windrow.sources.files import FileRows, Moments
+from windrow.sources.files import FileRows, TimeFilter
 from windrow.sources.tables import require_columns
 from windrow.sources.times import check_time_type, millis_sql
 from windrow.spark.errors import known_errors
@@ -34,21 +34,22 @@ from windrow.updates import DIFF, TIME, update_schema
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-_SNAPSHOT_MOMENT = "__snapshot_moment"
+_SNAPSHOT_TIME = "__snapshot_time"
 
 
 @dataclass(frozen=True)
 class Piece:
     """A table of a source, and how its rows are taken.
 
-    `moment` names the column with the moment of a change, `sign` the one that says whether a row
-    comes or goes, and its form. `replaced` are the moments of snapshots, ascending, each of which
-    takes back what came before. With `rows`, tasks read the table; `reason` says why or why not.
+    `known_at` names the column that says when an update became known, `sign` the one that says
+    whether it adds or retracts a row, and its form. `replaced` are the times of snapshots,
+    ascending, each of which retracts what precedes it. With `rows`, tasks read the table; `reason`
+    says why or why not.
     """
 
     source: Source
     table: BoundTable
-    moment: str | None = None
+    known_at: str | None = None
     sign: tuple[str, Form] | None = None
     replaced: tuple[int, ...] = ()
     columns: tuple[Taken, ...] = ()
@@ -63,8 +64,8 @@ class Piece:
         """The same piece, with the columns that are taken from it."""
         taken = replace(self, columns=columns, required=required)
         if self.replaced:
-            return replace(taken, rows=None, reason="snapshots take back what came before")
-        keep = [Moments(name) for name in required]
+            return replace(taken, rows=None, reason="snapshots retract what precedes them")
+        keep = [TimeFilter(name) for name in required]
         rows, reason = self.table.rows(columns, keep, engine.tasks)
         return replace(taken, rows=rows, reason=reason)
 
@@ -81,18 +82,18 @@ class Piece:
         piece = _shard_piece(engine, self.source, self.shard, span)
         return piece.taking(self.columns, self.required, engine)
 
-    def recent(self, moment: int) -> tuple[str, ...]:
-        """The files that may hold updates at `moment` or after it."""
+    def recent(self, start: int) -> tuple[str, ...]:
+        """The files that may hold updates at `start` or later."""
         uris = self.table.uris or ()
         partitions = self.source.partitions
         days = (
             None if partitions is None else file_days(uris, partitions.column, self.table.folders)
         )
         if self.sign is None and days is not None:  # snapshots: each at the end of its day
-            first = str(date(1970, 1, 1) + timedelta(milliseconds=moment))
+            first = str(date(1970, 1, 1) + timedelta(milliseconds=start))
             return tuple(uri for uri in uris if days[uri] >= first)
-        assert self.moment is not None
-        return self.table.within(self.moment, moment, None).uris or ()
+        assert self.known_at is not None
+        return self.table.within(self.known_at, start, None).uris or ()
 
     @property
     def fingerprint(self) -> list[Any]:
@@ -109,7 +110,7 @@ class Piece:
     def frame(self, back: int | None = None) -> DataFrame:
         """Rows of the arrangement through Spark's reader; those without a time are left out.
 
-        With `back`, only what snapshots after that moment take back of what was there.
+        With `back`, only what snapshots after that time retract of earlier rows.
         """
         from pyspark.sql import functions as F  # noqa: N812
 
@@ -124,7 +125,7 @@ class Piece:
         return self.table.executed(frame)
 
     def _rows(self) -> DataFrame:
-        """The table's rows; of mutations, those after the first snapshot, or without a moment."""
+        """The table's rows; of mutations, those after the first snapshot, or without a time."""
         after = self._after_first_snapshot()
         frame = self.table.frame
         return frame if after is None else frame.where(after.isNull() | after)
@@ -134,8 +135,8 @@ class Piece:
         after = self._after_first_snapshot()
         if after is None:
             return None
-        assert self.moment is not None
-        known = self.table.times(self.moment)
+        assert self.known_at is not None
+        known = self.table.times(self.known_at)
         if known is not None and known[0] > self.replaced[0]:
             return None
         return self.table.executed(self.table.frame.where(~after))
@@ -145,9 +146,9 @@ class Piece:
 
         if not self.replaced or self.sign is None:
             return None
-        assert self.moment is not None
-        type_ = self.table.schema.field(self.moment).type
-        return F.expr(millis_sql(quoted(self.moment), type_)) > self.replaced[0]
+        assert self.known_at is not None
+        type_ = self.table.schema.field(self.known_at).type
+        return F.expr(millis_sql(quoted(self.known_at), type_)) > self.replaced[0]
 
     def never_rejects(self) -> bool:
         """Whether it is known, without reading, that every row has its times."""
@@ -177,24 +178,24 @@ class Piece:
 
 
 def _replaced(
-    frame: DataFrame, moments: tuple[int, ...], at_once: bool, back: int | None
+    frame: DataFrame, snapshots: tuple[int, ...], at_once: bool, back: int | None
 ) -> DataFrame:
-    """Each update once more, taken back at the next snapshot after it.
+    """Each update once more, retracted at the next snapshot after it.
 
-    `at_once`: a snapshot of the same moment counts as after it, since it holds the change. With
-    `back`, only what is taken back of updates that no snapshot up to that moment takes back.
+    `at_once`: a snapshot of the same time counts as after it, since it holds the change. With
+    `back`, only retractions of updates that no snapshot up to that time retracts.
     """
     from pyspark.sql import functions as F  # noqa: N812
 
     if DIFF not in frame.columns:
         frame = frame.withColumn(DIFF, F.lit(1).cast("long"))
     names = frame.columns
-    known = F.array(*(F.lit(m).cast("long") for m in moments))
-    moment = F.col("__moment")
+    known = F.array(*(F.lit(m).cast("long") for m in snapshots))
+    known_at = F.col(KNOWN_AT)
     if back is not None:
-        frame = frame.where(moment > back if at_once else moment >= back)
-    following = F.array_min(F.filter(known, lambda m: m >= moment if at_once else m > moment))
-    taken = frame.withColumn("__moment", following).where(F.col("__moment").isNotNull())
+        frame = frame.where(known_at > back if at_once else known_at >= back)
+    following = F.array_min(F.filter(known, lambda m: m >= known_at if at_once else m > known_at))
+    taken = frame.withColumn(KNOWN_AT, following).where(F.col(KNOWN_AT).isNotNull())
     taken = taken.withColumn(DIFF, -F.col(DIFF)).select(*names)
     return taken if back is not None else frame.unionByName(taken)
 
@@ -209,7 +210,7 @@ def bind_source(engine: Engine, source: Source, options: Mapping[str, str] | Non
     if known is not None:
         require_columns(table.schema.names, [known], f"{source.what}: known")
         check_time_type(table.schema.field(known).type, f"{source.what}: known {known!r}")
-    return [Piece(source, table, moment=known)]
+    return [Piece(source, table, known_at=known)]
 
 
 def _bind(
@@ -241,46 +242,46 @@ def _bind(
 
 def _entity(engine: Engine, source: EntitySource, options: Mapping[str, str] | None) -> list[Piece]:
     pieces = []
-    moments: tuple[int, ...] = ()
+    times: tuple[int, ...] = ()
     if source.snapshots is not None:
-        snapshots, moments = _snapshots(engine, source, options)
+        snapshots, times = _snapshots(engine, source, options)
         pieces.append(snapshots)
     if source.mutations is not None:
-        also = [source.moment, source.is_before]
+        also = [source.known_at, source.is_before]
         table = _bind(engine, source, source.mutations, f"{source.what}: mutations", also, options)
-        _check_moment(source, table)
+        _check_known_at(source, table)
         require_columns(table.schema.names, [source.is_before], f"{source.what}: is_before")
         if not pa.types.is_boolean(table.schema.field(source.is_before).type):
             found = table.schema.field(source.is_before).type
             what = f"{source.what}: is_before {source.is_before!r}"
             raise SchemaError(f"{what} is {found}; it has to be BOOLEAN")
         sign = (source.is_before, Form.BEFORE)
-        pieces.append(Piece(source, table, source.moment, sign, moments))
+        pieces.append(Piece(source, table, source.known_at, sign, times))
     if source.changes is not None:
-        also = [source.moment, source.change_type]
+        also = [source.known_at, source.change_type]
         table = _bind(engine, source, source.changes, f"{source.what}: changes", also, options)
-        _check_moment(source, table)
+        _check_known_at(source, table)
         require_columns(table.schema.names, [source.change_type], f"{source.what}: change_type")
         type_ = table.schema.field(source.change_type).type
         if not pa.types.is_string(type_):
             what = f"{source.what}: change_type {source.change_type!r}"
             raise SchemaError(f"{what} is {type_}; it has to be text")
-        pieces.append(Piece(source, table, source.moment, (source.change_type, Form.CHANGE)))
+        pieces.append(Piece(source, table, source.known_at, (source.change_type, Form.CHANGE)))
     if source.shard is not None:
         pieces.append(_shard(engine, source, options))
     return pieces
 
 
-def _check_moment(source: EntitySource, table: BoundTable) -> None:
-    require_columns(table.schema.names, [source.moment], f"{source.what}: mutation_time")
-    type_ = table.schema.field(source.moment).type
-    check_time_type(type_, f"{source.what}: mutation_time {source.moment!r}")
+def _check_known_at(source: EntitySource, table: BoundTable) -> None:
+    require_columns(table.schema.names, [source.known_at], f"{source.what}: mutation_time")
+    type_ = table.schema.field(source.known_at).type
+    check_time_type(type_, f"{source.what}: mutation_time {source.known_at!r}")
 
 
 def _snapshots(
     engine: Engine, source: EntitySource, options: Mapping[str, str] | None
 ) -> tuple[Piece, tuple[int, ...]]:
-    """Snapshots as a piece, and their moments: the last millisecond of each day."""
+    """Snapshots as a piece, and their times: the last millisecond of each day."""
     from pyspark.sql import functions as F  # noqa: N812
 
     assert source.partition is not None
@@ -297,14 +298,14 @@ def _snapshots(
     if not starts:
         raise DataError(f"{what}: there are none; load one, or leave snapshots= out")
     epoch = date(1970, 1, 1)
-    moments = tuple((start - epoch) // timedelta(days=1) * DAY + DAY - 1 for start in starts)
+    times = tuple((start - epoch) // timedelta(days=1) * DAY + DAY - 1 for start in starts)
     days_since = f"datediff(CAST({quoted(source.partition)} AS DATE), DATE'1970-01-01')"
     stamp = F.expr(f"{days_since} * {DAY}L + {DAY - 1}L")
     table = table.changed(
-        lambda frame: frame.withColumn(_SNAPSHOT_MOMENT, stamp),
-        [pa.field(_SNAPSHOT_MOMENT, pa.int64())],
+        lambda frame: frame.withColumn(_SNAPSHOT_TIME, stamp),
+        [pa.field(_SNAPSHOT_TIME, pa.int64())],
     )
-    return Piece(source, table, _SNAPSHOT_MOMENT, None, moments), moments
+    return Piece(source, table, _SNAPSHOT_TIME, None, times), times
 
 
 def _snapshot_days(
@@ -329,7 +330,7 @@ def _snapshot_days(
 
 
 def _shard(engine: Engine, source: EntitySource, options: Mapping[str, str] | None) -> Piece:
-    """A shard's history: its own times are the moments of change."""
+    """A shard's history: its own times are those of the changes."""
     given = source.shard
     shard = given if isinstance(given, Shard) else Shard.open(given, storage_options=options)
     return _shard_piece(engine, source, shard, (shard.since, shard.upper))

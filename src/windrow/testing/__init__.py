@@ -75,8 +75,8 @@ def features(
             raise OptionError(f"{what}: no rows for source {source.name!r}; add it to events")
     time = first.time if time is None else time
     left = _left(Rows.make(queries, f"{what}: queries", [time]), time, f"{what}: queries")
-    moments = time_column(left, time, f"{what}: time {time!r}")
-    found = features_of(JoinedGroup(group), given, left, moments)
+    times = time_column(left, time, f"{what}: time {time!r}")
+    found = features_of(JoinedGroup(group), given, left, times)
     names = [feature.name for feature in group.features]
     return _finished(_with_columns(left, names, found))
 
@@ -122,12 +122,12 @@ def backfill(
             raise OptionError(f"{what}: no rows for source {source.name!r}; add it to sources")
     left = Rows.make(queries, f"{what}: left", raw_times(join.left))
     left = _left(selected(left, join.left, f"{what}: left"), join.left.time, f"{what}: left")
-    moments = time_column(left, join.left.time, f"{what}: time {join.left.time!r}")
-    asked = _within(moments, start, end)
-    left, moments = left.filter(asked.tolist()), moments.filter(pa.array(asked))
+    times = time_column(left, join.left.time, f"{what}: time {join.left.time!r}")
+    asked = _within(times, start, end)
+    left, times = left.filter(asked.tolist()), times.filter(pa.array(asked))
     result = left
     for group in join.groups:
-        found = features_of(group, given, left, moments)
+        found = features_of(group, given, left, times)
         names = [group.column(feature) for feature in group.group.features]
         result = _with_columns(result, names, found)
     if not left.open:
@@ -153,12 +153,12 @@ def _source_rows(
     }
 
 
-def _within(moments: pa.Array, start: str | date | None, end: str | date | None) -> np.ndarray:
+def _within(times: pa.Array, start: str | date | None, end: str | date | None) -> np.ndarray:
     """Which queries are asked for; those without a time always are."""
     low, high = first_millisecond(start, "start"), first_millisecond(end, "end")
     if low is not None and high is not None and low > high:
         raise OptionError(f"start {start!s} comes after end {end!s}")
-    millis, valid = to_millis(moments)
+    millis, valid = to_millis(times)
     outside = np.zeros(millis.size, np.bool_)
     if low is not None:
         outside |= millis < low

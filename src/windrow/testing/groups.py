@@ -58,14 +58,14 @@ def features_of(
     left_keys, keys = _keys(joined, left, _together(group, parts, group.keys, key_type))
     times = np.concatenate([_times(part)[0] for part in parts])
     events = Events(keys, times, values, _conditions(group, parts))
-    if any(part.moments is not None for part in parts):
+    if any(part.known_at is not None for part in parts):
         events = _alive(group, parts, events)
     query_millis, valid = to_millis(time)
     return group_features(group, events, QueryTimes(left_keys, query_millis, valid))
 
 
 def _checked(group: GroupBy, part: Part, inputs: Sequence[str]) -> Part:
-    """The rows that have a time and a moment; all columns that the group reads are there."""
+    """The rows that have their times; all columns that the group reads are there."""
     time = part.source.time
     rows = part.rows.extended([time, *group.keys, *inputs])
     part = replace(part, rows=rows)
@@ -73,8 +73,8 @@ def _checked(group: GroupBy, part: Part, inputs: Sequence[str]) -> Part:
     require_columns(rows, group.keys, f"GroupBy {group.name!r}: keys")
     _, valid = _times(part)
     require_columns(rows, inputs, f"GroupBy {group.name!r}")
-    if part.moments is not None:
-        valid = valid & part.moments.is_valid().to_numpy(zero_copy_only=False)
+    if part.known_at is not None:
+        valid = valid & part.known_at.is_valid().to_numpy(zero_copy_only=False)
     return part.filter(valid)
 
 
@@ -87,8 +87,8 @@ def _times(part: Part) -> tuple[np.ndarray, np.ndarray]:
 def _alive(group: GroupBy, parts: Sequence[Part], events: Events) -> Events:
     """The rows with their lifetimes, from updates that say when they came and went."""
     sizes = [part.rows.table.num_rows for part in parts]
-    update, moments, diffs = (np.concatenate(each) for each in zip(*_updates(parts), strict=True))
-    # A row is taken away only from the source that it came from.
+    update, known_at, diffs = (np.concatenate(each) for each in zip(*_updates(parts), strict=True))
+    # A row is retracted only from its own source.
     names = [source.name for source in group.sources]
     origin = np.repeat([names.index(part.source.name) for part in parts], sizes)
     columns = [pa.array(origin), pa.array(events.times)]
@@ -96,11 +96,11 @@ def _alive(group: GroupBy, parts: Sequence[Part], events: Events) -> Events:
     columns += [canonical_values(single_chunk(c)) for c in events.inputs.columns]
     columns += [pa.array(mask) for mask in events.conditions.values()]
     taken = [column.take(pa.array(update)) for column in columns]
-    snapshots = sorted({moment for part in parts for moment in part.replaced})
-    found = lifetimes(taken, moments, diffs, snapshots)
+    snapshots = sorted({time for part in parts for time in part.replaced})
+    found = lifetimes(taken, known_at, diffs, snapshots)
     if found.missing.size:
-        first = found.missing[moments[found.missing].argmin()]
-        raise _not_there(group, parts, int(update[first]), int(moments[first]))
+        first = found.missing[known_at[found.missing].argmin()]
+        raise _not_there(group, parts, int(update[first]), int(known_at[first]))
     rows = update[found.rows]
     return Events(
         events.keys.take(pa.array(rows)),
@@ -117,27 +117,27 @@ def _updates(parts: Sequence[Part]) -> list[tuple[np.ndarray, np.ndarray, np.nda
     for part in parts:
         size = part.rows.table.num_rows
         row = np.arange(start, start + size)
-        moments = np.full(size, ALWAYS) if part.moments is None else part.moments.to_numpy()
+        known_at = np.full(size, ALWAYS) if part.known_at is None else part.known_at.to_numpy()
         diffs = np.ones(size, np.int64) if part.diffs is None else part.diffs.to_numpy()
-        found.append((row, moments, diffs))
-        if part.replaced:  # each update is taken back at the next snapshot after it
+        found.append((row, known_at, diffs))
+        if part.replaced:  # each update is retracted at the next snapshot after it
             known = np.array(part.replaced)
-            # A snapshot of the same moment holds a change, but not itself.
-            following = np.searchsorted(known, moments + (part.diffs is None), "left")
+            # A snapshot of the same time holds a change, but not itself.
+            following = np.searchsorted(known, known_at + (part.diffs is None), "left")
             back = following < known.size
             found.append((row[back], known[following[back]], -diffs[back]))
         start += size
     return found
 
 
-def _not_there(group: GroupBy, parts: Sequence[Part], row: int, moment: int) -> DataError:
+def _not_there(group: GroupBy, parts: Sequence[Part], row: int, time: int) -> DataError:
     at = 0
     while row >= parts[at].rows.table.num_rows:
         row -= parts[at].rows.table.num_rows
         at += 1
     values = parts[at].rows.to_python()[row]
     names = dict.fromkeys([*group.keys, parts[at].source.time, *_input_columns(group)])
-    when = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=moment)
+    when = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=time)
     shown = {name: values[name] for name in names}
     return DataError(
         f"{parts[at].what}: {shown} is taken away at {when.isoformat()}, but is not there"

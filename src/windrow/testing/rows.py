@@ -61,7 +61,7 @@ class Rows:
         for name, values in given.items():
             where = f"{what}: column {name!r}"
             if name.lower() in spelled:
-                values = [_moment(value, where) for value in values]
+                values = [_timestamp(value, where) for value in values]
             type_ = types.get(name) or infer(values, where)
             arrays[name] = _array(values, type_, where)
         return Rows(pa.table(arrays), given, open=not data and schema is None)
@@ -119,7 +119,7 @@ def _columns_of(data: Any, what: str) -> dict[str, list[Any]]:
     return {name: [row.get(name) for row in data] for name in names}
 
 
-def _moment(value: Any, where: str) -> Any:
+def _timestamp(value: Any, where: str) -> Any:
     """A time given as text is parsed; the datetime is UTC unless the text says otherwise."""
     if not isinstance(value, str):
         return value
@@ -139,7 +139,7 @@ def _array(values: Sequence[Any], type_: pa.DataType, where: str) -> pa.Array:
 
 
 def _plain(value: Any, type_: pa.DataType) -> Any:
-    """The value as Arrow takes it: maps as pairs, moments in UTC."""
+    """The value as Arrow takes it: maps as pairs, timestamps in UTC."""
     if isinstance(value, dt.datetime) and t.is_timestamp(type_) and value.tzinfo is not None:
         return (
             value.astimezone(dt.UTC) if type_.tz else value.astimezone(dt.UTC).replace(tzinfo=None)

@@ -31,7 +31,7 @@ _TABLES = ("snapshots", "mutations", "changes", "shard")
 def given_rows(source: Source, data: Any, schema: pa.Schema | None) -> dict[str, Rows]:
     """The rows of each table of a source."""
     if not isinstance(source, EntitySource):
-        times = raw_times(source, _moments_of(source, ""))
+        times = raw_times(source, _known_at_of(source, ""))
         return {"": Rows.make(data, source.what, times, schema)}
     names = [name for name in _TABLES if getattr(source, name) is not None]
     if "snapshots" not in names:
@@ -43,27 +43,27 @@ def given_rows(source: Source, data: Any, schema: pa.Schema | None) -> dict[str,
         name: Rows.make(
             data[name],
             f"{source.what}: {name}",
-            raw_times(source, _moments_of(source, name)),
+            raw_times(source, _known_at_of(source, name)),
             schema,
         )
         for name in names
     }
 
 
-def _moments_of(source: Source, table: str) -> list[str]:
+def _known_at_of(source: Source, table: str) -> list[str]:
     """The column of a table that says when a row came or went, if there is one."""
     if isinstance(source, EntitySource):
-        return {"snapshots": [], "shard": [TIME]}.get(table, [source.moment])
+        return {"snapshots": [], "shard": [TIME]}.get(table, [source.known_at])
     known = source.known if isinstance(source, EventSource) else None
     return [] if known is None else [known]
 
 
-def raw_times(definition: Source | Queries, moments: Sequence[str] = ()) -> list[str]:
-    """The columns of a table, before select, that become its time or moments as they are."""
+def raw_times(definition: Source | Queries, known_at: Sequence[str] = ()) -> list[str]:
+    """The columns of a table, before select, that become its times as they are."""
     if not definition.selected:
-        return [definition.time, *moments]
+        return [definition.time, *known_at]
     # An expression, which is more than the name of a column, wants the values as they were given.
-    wanted = {definition.time, *moments}
+    wanted = {definition.time, *known_at}
     names = [plain_name(text) for name, text in definition.selected if name in wanted]
     kept = wanted - {definition.time} - {name for name, _ in definition.selected}
     return [name for name in [*names, *kept] if name is not None]
@@ -119,32 +119,32 @@ def time_column(rows: Rows, name: str, what: str) -> pa.Array:
 class Part:
     """Rows of one table of a source.
 
-    `moments` (milliseconds) are those at which they came or went, None for rows that are there
-    always; `diffs` says which of the two, or how many. `replaced` are the moments of snapshots,
-    ascending, each of which takes back what came before.
+    `known_at` (milliseconds) says when each became known, None for rows that always are; `diffs`
+    says whether it is added or retracted, and how often. `replaced` are the times of snapshots,
+    ascending, each of which retracts what precedes it.
     """
 
     source: Source
     what: str
     rows: Rows
-    moments: pa.Array | None = None
+    known_at: pa.Array | None = None
     diffs: pa.Array | None = None
     replaced: tuple[int, ...] = ()
 
     def filter(self, mask: np.ndarray) -> Part:
         keep = pa.array(mask, pa.bool_())
-        moments = None if self.moments is None else self.moments.filter(keep)
+        known_at = None if self.known_at is None else self.known_at.filter(keep)
         diffs = None if self.diffs is None else self.diffs.filter(keep)
-        return replace(self, rows=self.rows.filter(mask.tolist()), moments=moments, diffs=diffs)
+        return replace(self, rows=self.rows.filter(mask.tolist()), known_at=known_at, diffs=diffs)
 
 
 def parts_of(source: Source, given: Mapping[str, Rows]) -> list[Part]:
     """The tables of a source; `given` has the rows of each."""
     if not isinstance(source, EntitySource):
-        known, what = _moments_of(source, ""), source.what
+        known, what = _known_at_of(source, ""), source.what
         rows = selected(given[""], source, what, known)
-        moments = [_moments(rows, name, f"{what}: known") for name in known]
-        return [Part(source, what, rows, *moments)]
+        times = [_millis(rows, name, f"{what}: known") for name in known]
+        return [Part(source, what, rows, *times)]
     parts: list[Part] = []
     replaced: tuple[int, ...] = ()
     for table, rows in given.items():
@@ -169,7 +169,7 @@ def _snapshots(source: EntitySource, rows: Rows) -> Part:
     days = sorted({str(day) for day in rows.column(source.partition).to_pylist()})
     days = [day for day in days if day in wanted]
     try:
-        replaced = [_moment_of(day) for day in days]
+        replaced = [_end_of(day) for day in days]
     except ValueError as error:
         raise DataError(
             f"{what}: {source.partition!r} holds {days[:3]}; it has to hold days like '2021-09-30'"
@@ -177,11 +177,11 @@ def _snapshots(source: EntitySource, rows: Rows) -> Part:
     if not replaced:
         raise DataError(f"{what}: there are none; load one, or leave snapshots= out")
     rows = selected(rows, source, what, [source.partition])
-    moments = [_moment_of(str(day)) for day in rows.column(source.partition).to_pylist()]
-    return Part(source, what, rows, pa.array(moments, pa.int64()), None, tuple(replaced))
+    times = [_end_of(str(day)) for day in rows.column(source.partition).to_pylist()]
+    return Part(source, what, rows, pa.array(times, pa.int64()), None, tuple(replaced))
 
 
-def _moment_of(day: str) -> int:
+def _end_of(day: str) -> int:
     """The last millisecond of a day."""
     days = (date.fromisoformat(day) - date(1970, 1, 1)) // timedelta(days=1)
     return days * DAY + DAY - 1
@@ -195,17 +195,17 @@ def _changes(source: EntitySource, table: str, rows: Rows, replaced: tuple[int, 
         "changes": ("change_type", source.change_type, Form.CHANGE, pa.string()),
         "shard": (table, DIFF, Form.PLAIN, pa.int64()),
     }[table]
-    (moment,) = _moments_of(source, table)
-    rows = selected(rows, source, what, [moment, name]).extended([moment, name])
-    moments = _moments(rows, moment, what if table == "shard" else f"{source.what}: mutation_time")
+    (time,) = _known_at_of(source, table)
+    rows = selected(rows, source, what, [time, name]).extended([time, name])
+    known_at = _millis(rows, time, what if table == "shard" else f"{source.what}: mutation_time")
     require_columns(rows, [name], f"{source.what}: {field}")
-    part = Part(source, what, rows, moments, None, replaced)
+    part = Part(source, what, rows, known_at, None, replaced)
     if replaced:  # the first snapshot holds what led to it
-        part = part.filter(moments.fill_null(replaced[0] + 1).to_numpy() > replaced[0])
+        part = part.filter(known_at.fill_null(replaced[0] + 1).to_numpy() > replaced[0])
     column = _typed(part.rows.column(name), type_, f"{source.what}: {field} {name!r}")
     part = replace(part, diffs=_made(column, name, form))
     if table == "shard":
-        for label, values in ((TIME, part.moments), (DIFF, part.diffs)):
+        for label, values in ((TIME, part.known_at), (DIFF, part.diffs)):
             if values is not None and values.null_count:
                 count = f"{values.null_count} of {len(values)}"
                 raise DataError(f"{what}: {count} updates have a null {label!r}")
@@ -224,8 +224,8 @@ def _typed(column: pa.Array, type_: pa.DataType, what: str) -> pa.Array:
     return column
 
 
-def _moments(rows: Rows, name: str, what: str) -> pa.Array:
-    """The moments in a column, in milliseconds."""
+def _millis(rows: Rows, name: str, what: str) -> pa.Array:
+    """The times in a column, in milliseconds."""
     rows = rows.extended([name])
     require_columns(rows, [name], what)
     return _made(time_column(rows, name, f"{what} {name!r}"), name, Form.MILLIS)

@@ -58,7 +58,7 @@ class ByValue(Extreme):
 
 @dataclass(frozen=True)
 class ByTime(Extreme):
-    """The value at an end of the range, once values of one moment are sorted."""
+    """The value at an end of the range, once values of equal times are sorted."""
 
     law = Law.ORDER
     ordered = True

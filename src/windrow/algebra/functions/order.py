@@ -59,7 +59,7 @@ class BestByValue(Best):
 
 @dataclass(frozen=True)
 class BestByTime(Best):
-    """The values at an end of the range, once values of one moment are sorted."""
+    """The values at an end of the range, once values of equal times are sorted."""
 
     ordered = True
 

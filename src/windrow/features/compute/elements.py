@@ -38,7 +38,7 @@ class Elements:
 
     values: pa.Array
     events: np.ndarray
-    moments: np.ndarray
+    ties: np.ndarray
     keys: np.ndarray
     below: np.ndarray | None
     buckets: Sequence[pa.Array]
@@ -82,9 +82,9 @@ class Elements:
         else:
             buckets = [b.take(pa.array(at)) for b in buckets]
         if whole and not several and not buckets:
-            return Elements(values, at, timelines.moments, timelines.keys, None, buckets)
+            return Elements(values, at, timelines.ties, timelines.keys, None, buckets)
         below = np.concatenate([[0], np.cumsum(np.bincount(at, minlength=keep.size))])
-        return Elements(values, at, timelines.moments[at], timelines.keys[at], below, buckets)
+        return Elements(values, at, timelines.ties[at], timelines.keys[at], below, buckets)
 
     def evaluate(self, aggregation: Aggregation, ranges: Ranges, timelines: Timelines) -> pa.Array:
         """The result for each query, given its range of events."""
@@ -96,7 +96,7 @@ class Elements:
 
     @functools.cached_property
     def _column(self) -> Column:
-        return Column(self.values, self.moments)
+        return Column(self.values, self.ties)
 
     def _within(self, ranges: Ranges) -> Ranges:
         """Ranges of events as ranges of elements; the same object for the same ranges."""
@@ -172,9 +172,9 @@ class Elements:
         end = search(position, lane_start[lane], lane_end[lane], ranges.end[query])
         there = start < end
         query, lane = query[there], lane[there]
-        moments = self.moments[order]
+        ties = self.ties[order]
         moved = np.concatenate([[False], changed]) if order.size else changed
-        moved[1:] |= moments[1:] != moments[:-1]
+        moved[1:] |= ties[1:] != ties[:-1]
         column = Column(self.values.take(pa.array(order)), np.cumsum(moved))
         found = evaluate(aggregation, column, Ranges(start[there], end[there]))
         by_query = sort_words(np.vstack([query, lane])) if query.size else np.zeros(0, np.int64)

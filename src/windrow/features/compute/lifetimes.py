@@ -1,7 +1,7 @@
 """Rows of a changing table as lifetimes: when each appeared, and when it disappeared.
 
-Updates say that at a moment some copies of a row came or went. Matching what went with what came
-gives rows that live in `[born, died)`, and updates that take away what was never there.
+Updates say that at a time copies of a row appeared or disappeared. Matching the two
+gives rows that live in `[born, died)`, and updates that retract what was never there.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ NEVER = 2**62  # has not died
 
 @dataclass(frozen=True)
 class Lifetimes:
-    """`rows[i]` is an update whose row lives from `born[i]` to `died[i]` (moments, int64 ms).
+    """`rows[i]` is an update whose row lives from `born[i]` to `died[i]` (int64 ms).
 
     It counts for queries `q` with `born < q <= died`: a change is seen strictly after it.
-    `missing` are updates that take away a row that is not there, with how many copies.
+    `missing` are updates that retract a row that is not there, with how many copies.
     """
 
     rows: np.ndarray
@@ -38,24 +38,24 @@ class Lifetimes:
 
 def lifetimes(
     columns: Sequence[pa.Array],
-    moments: np.ndarray,
+    known_at: np.ndarray,
     diffs: np.ndarray,
     snapshots: Sequence[int] = (),
 ) -> Lifetimes:
-    """Match updates of equal rows (`columns`, canonical) at `moments`.
+    """Match updates of equal rows (`columns`, canonical), each known at its `known_at`.
 
-    A row taken away that is not there is left as it is: it may have come before all that is
-    known. At the moments of `snapshots` the sum of all updates so far is the truth.
+    A retraction without a matching row is left as it is: the row may precede all that is
+    known. At the times of `snapshots` the sum of all updates so far is the truth.
     """
-    # Only rows of which something was taken away have to be matched; the others just live.
+    # Only rows with a retraction have to be matched; the others just live.
     hashes = hash_rows(columns)
     touched = np.isin(hashes, hashes[diffs < 0])
     plain = np.flatnonzero(~touched)
     plain = np.repeat(plain, diffs[plain])
-    some = _matched(columns, moments, diffs, snapshots, touched)
+    some = _matched(columns, known_at, diffs, snapshots, touched)
     return Lifetimes(
         np.concatenate([plain, some.rows]),
-        np.concatenate([moments[plain], some.born]),
+        np.concatenate([known_at[plain], some.born]),
         np.concatenate([np.full(plain.size, NEVER), some.died]),
         some.missing,
     )
@@ -63,7 +63,7 @@ def lifetimes(
 
 def lifetimes_in_place(
     columns: Sequence[pa.Array],
-    moments: np.ndarray,
+    known_at: np.ndarray,
     diffs: np.ndarray,
     snapshots: Sequence[int],
     near: np.ndarray,
@@ -74,21 +74,21 @@ def lifetimes_in_place(
     in order); one that has no row of its own never lives.
     """
     if diffs.max(initial=0) > 1:
-        return lifetimes(columns, moments, diffs, snapshots)
+        return lifetimes(columns, known_at, diffs, snapshots)
     touched = _beside(near, diffs)
-    some = _matched(columns, moments, diffs, snapshots, touched)
+    some = _matched(columns, known_at, diffs, snapshots, touched)
     own = np.zeros(diffs.size, np.bool_)
     own[some.rows] = True
     if np.count_nonzero(own) < some.rows.size:
-        return lifetimes(columns, moments, diffs, snapshots)
-    born, died = np.where(touched, NEVER, moments), np.where(touched, LOWEST, NEVER)
+        return lifetimes(columns, known_at, diffs, snapshots)
+    born, died = np.where(touched, NEVER, known_at), np.where(touched, LOWEST, NEVER)
     born[some.rows], died[some.rows] = some.born, some.died
     return Lifetimes(np.arange(diffs.size), born, died, some.missing)
 
 
 def _matched(
     columns: Sequence[pa.Array],
-    moments: np.ndarray,
+    known_at: np.ndarray,
     diffs: np.ndarray,
     snapshots: Sequence[int],
     touched: np.ndarray,
@@ -96,30 +96,30 @@ def _matched(
     some = np.flatnonzero(touched)
     columns = [column.take(pa.array(some)) for column in columns]
     ids = group_ids(hash_rows(columns)[None, :], columns)
-    order = sort_words(np.vstack([ids, moments[some]]))
+    order = sort_words(np.vstack([ids, known_at[some]]))
     known = np.array(sorted(snapshots), np.int64)
-    rows, born, died, missing = _match(ids, moments[some], diffs[some], order, known)
+    rows, born, died, missing = _match(ids, known_at[some], diffs[some], order, known)
     return Lifetimes(some[rows], born, died, some[missing])
 
 
 @njit(cache=True, nogil=True)
 def _beside(near: Any, diffs: Any) -> Any:
-    """Which updates share their number with one that takes something away."""
+    """Which updates share their number with a retraction."""
     touched = np.zeros(near.size, np.bool_)
     p = 0
     while p < near.size:
         start = p
-        taken = False
+        retracted = False
         while p < near.size and near[p] == near[start]:
-            taken |= diffs[p] < 0
+            retracted |= diffs[p] < 0
             p += 1
-        if taken:
+        if retracted:
             touched[start:p] = True
     return touched
 
 
 @njit(cache=True, nogil=True)
-def _match(ids: Any, moments: Any, diffs: Any, order: Any, snapshots: Any) -> Any:
+def _match(ids: Any, known_at: Any, diffs: Any, order: Any, snapshots: Any) -> Any:
     n = order.size
     size = 0
     for i in range(n):
@@ -134,22 +134,22 @@ def _match(ids: Any, moments: Any, diffs: Any, order: Any, snapshots: Any) -> An
         oldest = used
         total = 0
         while p < n and ids[order[p]] == group:
-            row, moment = order[p], moments[order[p]]
+            row, time = order[p], known_at[order[p]]
             net = 0
-            while p < n and ids[order[p]] == group and moments[order[p]] == moment:
+            while p < n and ids[order[p]] == group and known_at[order[p]] == time:
                 net += diffs[order[p]]
                 p += 1
             total += net
-            at = np.searchsorted(snapshots, moment)
-            exact = at < snapshots.size and snapshots[at] == moment
+            at = np.searchsorted(snapshots, time)
+            exact = at < snapshots.size and snapshots[at] == time
             if exact:
                 net = total - (used - oldest)
             while net > 0:
-                rows[used], born[used], died[used] = row, moment, NEVER
+                rows[used], born[used], died[used] = row, time, NEVER
                 used += 1
                 net -= 1
             while net < 0 and oldest < used:
-                died[oldest] = moment
+                died[oldest] = time
                 oldest += 1
                 net += 1
             if net < 0 and not exact:

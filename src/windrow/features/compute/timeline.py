@@ -68,14 +68,14 @@ class Timelines:
     """Sorted events beside sorted queries; keys are numbers that the two share.
 
     `order` sorts the events given by (key, time), `query_order` the queries (None: they are
-    sorted already); the other arrays are in sorted order. `moments` numbers the distinct (key,
+    sorted already); the other arrays are in sorted order. `ties` numbers the distinct (key,
     time) of events. `first` and `last` delimit, for each query, the positions of its key's events.
     """
 
     order: np.ndarray | None
     keys: np.ndarray
     times: np.ndarray
-    moments: np.ndarray
+    ties: np.ndarray
     query_order: np.ndarray | None
     query_keys: np.ndarray
     queries: np.ndarray
@@ -108,7 +108,7 @@ class Timelines:
             order=order,
             keys=keys,
             times=times,
-            moments=np.concatenate([[0], np.cumsum(changed)])[: order.size],
+            ties=np.concatenate([[0], np.cumsum(changed)])[: order.size],
             query_order=query_order,
             query_keys=wanted,
             queries=queries[query_order],
@@ -143,7 +143,7 @@ class Timelines:
             order=None,
             keys=hashes,
             times=times,
-            moments=np.concatenate([[0], np.cumsum(changed)])[: times.size],
+            ties=np.concatenate([[0], np.cumsum(changed)])[: times.size],
             query_order=None,
             query_keys=queries.hashes,
             queries=queries.times,

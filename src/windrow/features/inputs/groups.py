@@ -17,10 +17,10 @@ from windrow.errors import DefinitionError, SchemaError
 from windrow.features.compute.lifetimes import ALWAYS
 from windrow.features.compute.types import feature_type
 from windrow.features.definitions import GroupBy, JoinedGroup
-from windrow.features.inputs.layout import EVENT_ORDER, MOMENT, SOURCE, Layout, key_type
+from windrow.features.inputs.layout import EVENT_ORDER, SOURCE, Layout, key_type
 from windrow.rows.types import canonical_schema
 from windrow.shard.shard import Shard
-from windrow.sources.columns import Form, Taken
+from windrow.sources.columns import KNOWN_AT, Form, Taken
 from windrow.sources.definitions import EntitySource, EventSource, Source
 from windrow.sources.expressions import check_by_row
 from windrow.sources.pieces import Piece, bind_source
@@ -167,10 +167,10 @@ def _columns(group: GroupBy, source: Source, piece: Piece, layout: Layout) -> tu
         for f, name, form in zip(layout.schema, sources, forms, strict=False)
     ]
     if layout.changing:
-        if piece.moment is not None:
-            columns.append(Taken(MOMENT, piece.moment, pa.int64(), Form.MILLIS))
+        if piece.known_at is not None:
+            columns.append(Taken(KNOWN_AT, piece.known_at, pa.int64(), Form.MILLIS))
         else:
-            columns.append(Taken(MOMENT, "", pa.int64(), Form.CONSTANT, ALWAYS))
+            columns.append(Taken(KNOWN_AT, "", pa.int64(), Form.CONSTANT, ALWAYS))
     if layout.several:
         number = group.sources.index(source)
         columns.append(Taken(SOURCE, "", pa.int64(), Form.CONSTANT, number))

@@ -2,7 +2,7 @@
 
 k0, k1, ...   keys                       v0, v1, ...   inputs of aggregations
 __time        the row's own time, ms     w0, w1, ...   where conditions hold
-__moment      when it changed, ms: only if a source is of rows that change, or become known
+__known_at    when the update became known, ms: only if rows change, or become known late
 __source      the number of its source: only if there are several, and rows change
 """
 
@@ -18,9 +18,9 @@ import pyarrow.compute as pc
 
 from windrow.rows.types import single_chunk
 from windrow.shard.spec import by_hash
+from windrow.sources.columns import KNOWN_AT
 
 EVENT_TIME = "__time"
-MOMENT = "__moment"
 SOURCE = "__source"
 EVENT_ORDER = by_hash(EVENT_TIME)
 
@@ -76,7 +76,7 @@ class Layout:
         fields += [pa.field(n, t) for n, t in zip(self.values, self.input_types, strict=True)]
         fields += [pa.field(name, pa.bool_()) for name in self.masks]
         if self.changing:
-            fields.append(pa.field(MOMENT, pa.int64()))
+            fields.append(pa.field(KNOWN_AT, pa.int64()))
         if self.several:
             fields.append(pa.field(SOURCE, pa.int64()))  # equal rows of two sources are two rows
         return pa.schema(fields)

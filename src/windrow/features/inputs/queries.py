@@ -18,7 +18,7 @@ from windrow.shard.shard import Shard
 from windrow.shard.spec import ShardSpec, by_hash
 from windrow.sources.bound import BoundTable, bind_table
 from windrow.sources.columns import Form, Taken
-from windrow.sources.files import FileRows, Moments
+from windrow.sources.files import FileRows, TimeFilter
 from windrow.sources.tables import require_columns
 from windrow.sources.times import check_time_type, millis_sql
 from windrow.spark.schemas import arrow_to_spark_schema, quoted
@@ -53,7 +53,7 @@ class QueryInputs:
     join: Join
     table: BoundTable
     schema: pa.Schema  # canonical types of the left columns
-    span: Moments
+    span: TimeFilter
 
     @staticmethod
     def bind(
@@ -82,7 +82,7 @@ class QueryInputs:
         if low is not None and high is not None and low > high:
             raise OptionError(f"start {start!s} comes after end {end!s}")
         high = None if high is None else high + DAY
-        span = Moments(QUERY_TIME, low, high, nulls=True)
+        span = TimeFilter(QUERY_TIME, low, high, nulls=True)
         table = table.within(left.time, low, high)
         return QueryInputs(join, table, canonical_schema(table.schema), span)
 
@@ -111,11 +111,11 @@ class QueryInputs:
         time = self.join.left.time
         millis = millis_sql(quoted(time), self.schema.field(time).type)
         frame = self.table.frame.withColumn(QUERY_TIME, F.expr(millis))
-        moment = F.col(QUERY_TIME)
+        query_time = F.col(QUERY_TIME)
         if self.span.start is not None:
-            frame = frame.where(moment.isNull() | (moment >= self.span.start))
+            frame = frame.where(query_time.isNull() | (query_time >= self.span.start))
         if self.span.end is not None:
-            frame = frame.where(moment.isNull() | (moment < self.span.end))
+            frame = frame.where(query_time.isNull() | (query_time < self.span.end))
         return self.table.executed(frame)
 
 

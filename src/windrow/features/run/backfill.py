@@ -39,7 +39,7 @@ from windrow.features.strategies.queries import FewQueries, StoredQueries
 from windrow.features.strategies.slices import Job, SliceTarget, write_file
 from windrow.rows.types import canonical_schema
 from windrow.shard.shard import Shard
-from windrow.sources.files import FileRows, Moments, ParquetFiles
+from windrow.sources.files import FileRows, ParquetFiles, TimeFilter
 from windrow.sources.pieces import Piece
 from windrow.sources.tables import select_columns
 from windrow.spark.memory import peak_memory
@@ -231,7 +231,7 @@ class BackfillRun:
         uris = [f"{store.uri}/{part.path}" for part in written.parts]
         files = ParquetFiles.read(uris, store.options_dict)
         taken = sorted_columns(schema, following.keys.left_keys, self.plan.join.left.time)
-        keep = (Moments(QUERY_TIME, nulls=True),)
+        keep = (TimeFilter(QUERY_TIME, nulls=True),)
         return FileRows(files.shares(self.stages.engine.tasks), taken, keep, store.options)
 
     def _job(

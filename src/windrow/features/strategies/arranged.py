@@ -18,7 +18,7 @@ from windrow.features.compute.lifetimes import lifetimes_in_place
 from windrow.features.compute.types import feature_type
 from windrow.features.definitions import JoinedGroup
 from windrow.features.inputs.groups import GroupInputs
-from windrow.features.inputs.layout import EVENT_TIME, MOMENT, Layout
+from windrow.features.inputs.layout import EVENT_TIME, Layout
 from windrow.features.strategies.relevant import EventFilter, TimeBounds, counted_span, within
 from windrow.merging import sort_words
 from windrow.rows.types import single_chunk
@@ -28,6 +28,7 @@ from windrow.shard.predicate import bind, col
 from windrow.shard.scan import Bound, Scan
 from windrow.shard.shard import Shard
 from windrow.shard.spec import PREFIX
+from windrow.sources.columns import KNOWN_AT
 from windrow.sources.definitions import EntitySource, EventSource, PreAggregatedSource, Source
 from windrow.sources.times import to_millis
 from windrow.updates import DIFF, TIME, int64_values
@@ -56,7 +57,7 @@ class Arranged:
     scan: Scan
     parts: tuple[Part, ...]
     level: Consolidation = Consolidation.NONE
-    snapshots: tuple[int, ...] = ()  # moments at which the sum of all updates is the truth
+    snapshots: tuple[int, ...] = ()  # times at which the sum of all updates is the truth
     as_it_is: bool = False
 
     @staticmethod
@@ -136,14 +137,14 @@ class Arranged:
 
     def changing_events(self, table: pa.Table) -> SliceEvents:
         """Rows that come and go, in the order of the arrangement, with their lifetimes."""
-        diffs, moments = int64_values(table, DIFF), int64_values(table, MOMENT)
+        diffs, known_at = int64_values(table, DIFF), int64_values(table, KNOWN_AT)
         table = table.drop_columns([DIFF])
-        columns = [single_chunk(c) for c in table.drop_columns([MOMENT, PREFIX]).columns]
+        columns = [single_chunk(c) for c in table.drop_columns([KNOWN_AT, PREFIX]).columns]
         prefixes, times = int64_values(table, PREFIX), int64_values(table, EVENT_TIME)
         # Equal rows have the same key and time, by which the table is sorted.
         new = (prefixes[1:] != prefixes[:-1]) | (times[1:] != times[:-1])
         near = np.concatenate([[0], np.cumsum(new)])[: times.size]
-        found = lifetimes_in_place(columns, moments, diffs, self.snapshots, near)
+        found = lifetimes_in_place(columns, known_at, diffs, self.snapshots, near)
         unmatched = table.take(pa.array(found.missing))
         lives = (found.born, found.died)
         if found.rows.size != table.num_rows or (np.diff(found.rows) != 1).any():
@@ -166,13 +167,13 @@ class Arranged:
         """Rows for the quarantine: retractions without a matching row. There should be none."""
         group, layout = self.group.group, self.layout
         names = [*group.keys, group.sources[0].time, *layout.inputs]
-        columns = [*layout.keys, EVENT_TIME, *layout.values, MOMENT]
+        columns = [*layout.keys, EVENT_TIME, *layout.values, KNOWN_AT]
         rows = unmatched.select(columns).to_pylist()
-        moments = [dt.datetime.fromtimestamp(row[MOMENT] / 1000, dt.UTC) for row in rows]
+        times = [dt.datetime.fromtimestamp(row[KNOWN_AT] / 1000, dt.UTC) for row in rows]
         texts = [
             json.dumps(dict(zip(names, row.values(), strict=False)), default=_text) for row in rows
         ]
-        reasons = [f"retracted at {moment.isoformat()}, but not there" for moment in moments]
+        reasons = [f"retracted at {time.isoformat()}, but not there" for time in times]
         sources = [", ".join(source.name for source in group.sources)] * len(rows)
         return pa.table([sources, texts, reasons], schema=REJECTED)
 

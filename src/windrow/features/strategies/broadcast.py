@@ -24,12 +24,13 @@ from windrow.features.compute.lifetimes import NEVER
 from windrow.features.compute.partials import combine_features, no_partials, partial_features
 from windrow.features.definitions import JoinedGroup
 from windrow.features.inputs.groups import GroupInputs
-from windrow.features.inputs.layout import EVENT_TIME, MOMENT, Layout
+from windrow.features.inputs.layout import EVENT_TIME, Layout
 from windrow.features.strategies.arranged import feature_fields, travelling
 from windrow.features.strategies.merge import SliceJob
 from windrow.features.strategies.requested import RequestedKeys
 from windrow.features.strategies.slices import SliceResult
 from windrow.rows.types import conform, single_chunk
+from windrow.sources.columns import KNOWN_AT
 from windrow.spark.memory import peak_memory
 from windrow.spark.tasks import Written, WrittenFile
 from windrow.storage.names import new_id
@@ -56,7 +57,7 @@ class EventShape:
     def events(self, table: pa.Table) -> Events:
         lives = None
         if self.layout.changing:
-            born = int64_values(table, MOMENT)
+            born = int64_values(table, KNOWN_AT)
             lives = (born, np.full(born.size, NEVER))
         return Events(
             table.select(self.layout.keys),

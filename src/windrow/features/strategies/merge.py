@@ -1,4 +1,4 @@
-"""The backfill: features for every query, as they were at its moment.
+"""The backfill: features for every query, as they were just before its time.
 
     events   ── arrange, once ──▶ shard by (hash of key, time) ─┐
                                                                 ├─ slice by slice ─▶ result

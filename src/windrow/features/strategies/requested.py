@@ -151,7 +151,7 @@ class RequestedKeys:
             order=None,
             keys=key,
             times=events.times,
-            moments=np.zeros_like(key),
+            ties=np.zeros_like(key),
             query_order=None,
             query_keys=none,
             queries=times,

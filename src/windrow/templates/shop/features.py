@@ -46,7 +46,7 @@ reputation = wr.GroupBy(
     ],
 )
 
-# Every checkout, with the features as they were at its moment. `returned` is the label.
+# Every checkout, with the features as they were at its time. `returned` is the label.
 training = wr.Join(
     name="training",
     left=wr.Queries(table="data/checkouts", time="ts"),
