@@ -178,7 +178,7 @@ def test_the_nearest_project_upward(
         Workspace.find(tmp_path)
 
 
-def test_the_shop_is_gathered(shop: Path) -> None:
+def test_the_definitions_of_the_shop_are_found(shop: Path) -> None:
     here = Path.cwd()
     found = Workspace.load(shop)
     assert Path.cwd() == here

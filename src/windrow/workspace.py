@@ -128,7 +128,7 @@ class Workspace:
         """Read the settings of a project folder and run its definition files, in that folder."""
         place = Workspace.find(folder)
         settings = Settings.read(place / SETTINGS)
-        found = _Gathered()
+        found = _Definitions()
         given = settings.hops
         hops = contextlib.nullcontext() if given is None else default_hops(given)
         with _importing_from(place), hops:
@@ -191,7 +191,7 @@ class Workspace:
 
 
 @dataclass
-class _Gathered:
+class _Definitions:
     """Definitions by name; of two with one name, neither can be meant."""
 
     joins: dict[str, Join] = field(default_factory=dict)

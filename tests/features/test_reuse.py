@@ -229,7 +229,7 @@ def test_a_log_of_mutations_that_is_rewritten(site: Site) -> None:
     assert site.run(join) == ([128], 3)
     write(5, [(0, 0, True)])
     assert site.run(join) == ([45], 1)
-    # What is left out of the arrangement is not left out of rows that are gathered anew.
+    # What is left out of the arrangement is not left out of rows that are read for this run alone.
     assert site.run(join, strategy="broadcast") == ([45], 11)
 
 

@@ -31,7 +31,7 @@ def small_pieces(**sizes: Any) -> Iterator[None]:
         patch.setattr(merge, "ROUND_ROWS", sizes.get("round", 4))
         patch.setattr(plan, "UNSORTED_ROWS", sizes.get("unsorted", 5))
         patch.setattr(projection, "SAMPLE_ROWS", sizes.get("sample", 3))
-        patch.setattr(projection, "GATHERED_ROWS", sizes.get("gathered", 6))
+        patch.setattr(projection, "BUFFERED_ROWS", sizes.get("buffered", 6))
         patch.setattr(projection, "HELD_ROWS", sizes.get("held", 3))
         yield
 

@@ -334,7 +334,7 @@ def test_an_append_elsewhere_than_at_upper_is_refused(shard: Shard) -> None:
 def test_a_source_that_fails_halfway_leaves_nothing(
     shard: Shard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(append_module, "GATHER_ROWS", 2)  # the first batches are written early
+    monkeypatch.setattr(append_module, "BUFFER_ROWS", 2)  # the first batches are written early
 
     def batches(failure: Any) -> Iterator[pa.RecordBatch]:
         for user in "abcdef":

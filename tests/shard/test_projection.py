@@ -123,7 +123,7 @@ def test_projections_equal_the_oracle(data: st.DataObject) -> None:
 @settings(max_examples=40)
 @given(st.data())
 def test_a_buffer_with_room_for_all_gives_each_row_once(data: st.DataObject) -> None:
-    roomy = {"sample": 10**6, "gathered": 10**6, "held": 10**6}
+    roomy = {"sample": 10**6, "buffered": 10**6, "held": 10**6}
     with tempfile.TemporaryDirectory() as folder, small_pieces(**roomy):
         check_projections(data, folder, roomy=True)
 
@@ -336,14 +336,14 @@ def test_rows_that_differ_pass_through_untouched(tmp_path: Path) -> None:
     assert len(calls) <= 6
 
 
-def test_small_tables_are_gathered(tmp_path: Path) -> None:
+def test_small_tables_are_buffered(tmp_path: Path) -> None:
     buffer = buffer_of(tmp_path, ["city"])
     out = emitted(buffer, [updates_of([city]) for city in CITIES * 10])
     assert [sums(table) for table in out] == [{(city,): 10 for city in CITIES}]
 
 
 def test_what_it_holds_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(projection, "GATHERED_ROWS", 20_000)
+    monkeypatch.setattr(projection, "BUFFERED_ROWS", 20_000)
     monkeypatch.setattr(projection, "HELD_ROWS", 1_000)
     buffer = buffer_of(tmp_path, ["city"])
     held = 0

@@ -1,6 +1,6 @@
 """Appending: updates become sorted, consolidated runs, in this process or in Spark tasks.
 
-Rows arrive in batches, are gathered up to a bounded amount, sorted, consolidated and written as a
+Rows arrive in batches, are buffered up to a bounded amount, sorted, consolidated and written as a
 run of parts. The driver sees the names of parts, never rows; the log entry that makes them part
 of the shard comes last and is one commit.
 """
@@ -29,8 +29,8 @@ from windrow.updates import DIFF, TIME, as_updates, int64_values, replace_column
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-GATHER_ROWS = 2_000_000
-GATHER_BYTES = 512 << 20
+BUFFER_ROWS = 2_000_000
+BUFFER_BYTES = 512 << 20
 INDEXES_PER_TASK = 10_000
 
 
@@ -38,8 +38,8 @@ INDEXES_PER_TASK = 10_000
 class BatchWriter:
     """Writes updates of [lower, upper) into a store. Picklable: tasks carry it.
 
-    Without `run`, everything gathered becomes a run of its own. With it, what a task gathers
-    first belongs to that run, at the place of `task`: for tasks whose prefixes do not overlap.
+    Without `run`, each buffer becomes a run of its own. With it, the first buffer of a task
+    belongs to that run, at the place of `task`: for tasks whose prefixes do not overlap.
     """
 
     store: Store
@@ -57,7 +57,7 @@ class BatchWriter:
         run, first = self.run, task * INDEXES_PER_TASK
         rows = 0
         try:
-            for table in _gather(batches):
+            for table in _buffered(batches):
                 rows += table.num_rows
                 stored = self.prepare(table, "append")
                 digest = (digest + fingerprint(stored)) % 2**64
@@ -109,7 +109,7 @@ def sort_and_consolidate(stored: pa.Table, spec: ShardSpec) -> pa.Table:
     return replace_column(stored.take(pa.array(found.rows)), DIFF, found.diffs)
 
 
-def _gather(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+def _buffered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
     """Tables of many batches, each within the bounds of what a task may hold.
 
     Batches without rows count too: their columns are checked like all others.
@@ -130,7 +130,7 @@ def _gather(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
         held.append(batch)
         rows += batch.num_rows
         size += batch.nbytes
-        if rows >= GATHER_ROWS or size >= GATHER_BYTES:
+        if rows >= BUFFER_ROWS or size >= BUFFER_BYTES:
             yield pa.Table.from_batches(held)
             held, rows, size = [], 0, 0
     if held:

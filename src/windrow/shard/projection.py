@@ -27,7 +27,7 @@ from windrow.shard.scan import ROUND_ROWS, Scan
 from windrow.updates import DIFF, TIME, int64_values, replace_column, update_schema
 
 SAMPLE_ROWS = 4_096
-GATHERED_ROWS = ROUND_ROWS  # updates that are added up at a time
+BUFFERED_ROWS = ROUND_ROWS  # updates that are added up at a time
 HELD_ROWS = ROUND_ROWS // 2  # sums that are kept while more updates come
 _LONGEST_PAUSE = 15
 _INT64 = np.iinfo(np.int64)
@@ -64,14 +64,14 @@ class ProjectionBuffer:
         """Take updates in; yields what goes out: columns of the projection, `_time`, `_diff`."""
         self._held.append(table.select([*self._names, TIME, DIFF]))
         self._rows += table.num_rows
-        if self._rows < (GATHERED_ROWS if self.absorbs else SAMPLE_ROWS):
+        if self._rows < (BUFFERED_ROWS if self.absorbs else SAMPLE_ROWS):
             return
         if not self.absorbs:
             if not self._is_worthwhile():
                 yield from self._release()
                 return
             self.absorbs = True
-            if self._rows < GATHERED_ROWS:
+            if self._rows < BUFFERED_ROWS:
                 return
         before = self._rows
         self._consolidate()

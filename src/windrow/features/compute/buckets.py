@@ -1,4 +1,4 @@
-"""Buckets: lanes of equal words, and results gathered into maps by bucket."""
+"""Buckets: lanes of equal words, and results as maps by bucket."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def lanes_of(words: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return lanes, order[new]
 
 
-def gather_maps(
+def bucket_maps(
     found: pa.Array,
     query: np.ndarray,
     rows: np.ndarray,

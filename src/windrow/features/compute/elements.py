@@ -14,7 +14,7 @@ from windrow.algebra.arrays import enumerate_lists
 from windrow.algebra.evaluate import evaluate
 from windrow.algebra.ranges import Column, Ranges
 from windrow.algebra.spans import SpannedColumn, Spans
-from windrow.features.compute.buckets import gather_maps, lanes_of
+from windrow.features.compute.buckets import bucket_maps, lanes_of
 from windrow.features.compute.events import Events
 from windrow.features.compute.spanned import Asked, Spanned
 from windrow.features.compute.timeline import Timelines, search
@@ -148,9 +148,9 @@ class Elements:
     ) -> pa.Array:
         """A map from bucket to result for each query; nested maps for several levels.
 
-        Values are sorted by (key, bucket), which makes lanes; a query is asked of each lane of
-        its key. Lanes of the innermost level carry the outer buckets too, and are gathered into
-        maps level by level.
+        Values are sorted by (key, bucket), which makes lanes; a query is evaluated over each lane
+        of its key. Lanes of the innermost level carry the outer buckets too, and become maps
+        level by level.
         """
         codes = [exact(level) for level in levels]
         words = np.vstack([self.keys, *codes, self.events])
@@ -180,4 +180,4 @@ class Elements:
         by_query = sort_words(np.vstack([query, lane])) if query.size else np.zeros(0, np.int64)
         found, query = found.take(pa.array(by_query)), query[by_query]
         rows = order[lane_start[lane[by_query]]]
-        return gather_maps(found, query, rows, levels, codes, query_keys.size)
+        return bucket_maps(found, query, rows, levels, codes, query_keys.size)

@@ -18,7 +18,7 @@ import pyarrow as pa
 from windrow.algebra.aggregation import Aggregation
 from windrow.algebra.evaluate import span_states, states_of
 from windrow.algebra.states import States
-from windrow.features.compute.buckets import gather_maps, lanes_of
+from windrow.features.compute.buckets import bucket_maps, lanes_of
 from windrow.features.compute.elements import Elements
 from windrow.features.compute.events import Events
 from windrow.features.compute.spanned import Asked, Spanned
@@ -93,7 +93,7 @@ def combine_partials(states: States, tables: Sequence[pa.Table], queries: int) -
     there = states.rows(found) > 0  # a bucket whose rows were all retracted is gone
     if not there.all():
         found, leader = found.filter(pa.array(there)), leader[there]
-    return gather_maps(states.lower(found), query[leader], leader, levels, codes, queries)
+    return bucket_maps(states.lower(found), query[leader], leader, levels, codes, queries)
 
 
 def no_partials(group: GroupBy, inputs: pa.Schema) -> list[pa.Table]:

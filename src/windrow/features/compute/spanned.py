@@ -14,7 +14,7 @@ from windrow.algebra.aggregation import Aggregation
 from windrow.algebra.evaluate import evaluate_spans
 from windrow.algebra.spans import SpannedColumn
 from windrow.algebra.windows import Window, WindowKind
-from windrow.features.compute.buckets import gather_maps
+from windrow.features.compute.buckets import bucket_maps
 from windrow.features.compute.lifetimes import NEVER
 from windrow.features.compute.timeline import Timelines, search
 from windrow.merging import sort_words
@@ -129,7 +129,7 @@ class Spanned:
         codes = [exact(level) for level in self.levels]
         query, leader = self.query(there), self.leader(there)
         order = sort_words(np.vstack([query, *(code[leader] for code in codes)]))
-        return gather_maps(
+        return bucket_maps(
             found.take(pa.array(there[order])),
             query[order],
             leader[order],

@@ -8,8 +8,9 @@ from windrow.errors import OptionError
 from windrow.features import limits
 from windrow.features.plan.arrangement import PlannedArrangement
 
-MERGE, BROADCAST, GATHER, TILES = "merge", "broadcast", "gather", "tiles"
-STRATEGIES = (MERGE, BROADCAST, TILES)  # that can be forced; to broadcast may be to gather
+MERGE, BROADCAST, TILES = "merge", "broadcast", "tiles"
+GATHER = "gather"  # rows of the queries' keys are arranged for one run, and merged
+STRATEGIES = (MERGE, BROADCAST, TILES)  # that can be forced; of rows that change, broadcast gathers
 
 
 def choose_strategy(

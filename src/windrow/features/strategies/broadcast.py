@@ -83,7 +83,7 @@ class BroadcastJob:
         group = self.shape.group.group
         found = [no_partials(group, self.shape.layout.input_schema)]
         rows = kept = 0
-        for table, read in self._gather(batches, asked):
+        for table, read in self._requested(batches, asked):
             rows += read
             kept += table.num_rows
             if table.num_rows:
@@ -94,10 +94,10 @@ class BroadcastJob:
         counters = {"events": kept, "raw_rows": rows, "peak_memory": peak_memory()}
         return Written([part], 0, counters)
 
-    def _gather(
+    def _requested(
         self, batches: Iterable[pa.RecordBatch], asked: RequestedKeys
     ) -> Iterator[tuple[pa.Table, int]]:
-        """Events of asked keys, many at a time, and how many rows were read for them."""
+        """Events of requested keys, many at a time, and how many rows were read for them."""
         held: list[pa.Table] = []
         rows = read = 0
         for batch in batches:
