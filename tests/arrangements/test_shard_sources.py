@@ -13,7 +13,7 @@ import pytest
 
 import windrow as wr
 from windrow import agg
-from windrow.features.run import arrange
+from windrow.features.run import ingest
 from windrow.shard.shard import Shard
 from windrow.storage.store import Store
 
@@ -141,7 +141,7 @@ def test_a_backfill_holds_the_shard_that_it_reads(
     site.append([(1, 1, 10), (2, 1, 20), (3, 2, 30)])
     site.append([(1, 1, 10)], diff=-1)
     tidied = threading.Event()
-    real = arrange.hold_sources
+    real = ingest.hold_sources
 
     def hold_and_tidy(*arguments: Any) -> None:
         real(*arguments)

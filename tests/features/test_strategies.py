@@ -124,7 +124,7 @@ def by_tiles(
         tuple(events.keys.schema.types), tuple(inputs.names), tuple(inputs.types), (), False
     )
     names = layout.keys
-    arranged: Any = SimpleNamespace(layout=layout)
+    stored: Any = SimpleNamespace(layout=layout)
     asked = RequestedKeys.make(queries)
     count = asked.order.size
     times = group.effective_times(asked.times)
@@ -132,7 +132,7 @@ def by_tiles(
     raw = Events(events.keys.rename_columns(names), events.times, events.inputs, {})
     place = np.full(queries.times.size, count)
     place[asked.order] = np.arange(count)
-    tilings, made = [Tiling(one, arranged) for one in group.aggregations], []
+    tilings, made = [Tiling(one, stored) for one in group.aggregations], []
     for tiling in tilings:
         tables_ = [tiling.schema.empty_table()]
         for share in range(max(shares, default=0) + 1):

@@ -29,11 +29,11 @@ from windrow.features.inputs.queries import (
 from windrow.features.plan.backfill import BackfillPlan, record_slices
 from windrow.features.plan.passes import PassPlan
 from windrow.features.plan.strategy import BROADCAST, GATHER, MERGE, TILES
-from windrow.features.run.arrange import arrange, gather, hold_sources, quarantine
 from windrow.features.run.build_tiles import build_tiles
+from windrow.features.run.ingest import gather, hold_sources, ingest, quarantine
 from windrow.features.run.results import commit_result, frame_schema, read_result, write_frame
-from windrow.features.strategies.arranged import REJECTED, Arranged
 from windrow.features.strategies.broadcast import BroadcastJob, EventShape, ReduceJob
+from windrow.features.strategies.group_events import REJECTED, GroupEvents
 from windrow.features.strategies.merge import SliceJob, even_slices, slice_job
 from windrow.features.strategies.queries import FewQueries, StoredQueries
 from windrow.features.strategies.slices import Job, SliceTarget, write_file
@@ -106,7 +106,7 @@ class BackfillRun:
             with work_folder(self.stages.store, self.plan.fingerprint) as work, ExitStack() as held:
                 record_slices(self.plan, work)
                 hold_sources(self.plan.arrangements, self._name, held)
-                shards = {n: self._arrange(n, work, held) for n in sorted(self.plan.arranged)}
+                shards = {n: self._ingest(n, work, held) for n in sorted(self.plan.arranged)}
                 schema, written = self._features(shards, work)
                 commit_result(self.plan.result, schema, written.parts)
         except WindrowError:
@@ -146,9 +146,9 @@ class BackfillRun:
     def _name(self) -> str:
         return f"Join {self.plan.join.name!r}"
 
-    def _arrange(self, number: int, work: Store, held: ExitStack) -> Shard:
+    def _ingest(self, number: int, work: Store, held: ExitStack) -> Shard:
         known = list(self.plan.arrangements)
-        shard, one = arrange(self.stages, known[number], work, self._name, held)
+        shard, one = ingest(self.stages, known[number], work, self._name, held)
         known[number] = one
         self.plan = replace(self.plan, arrangements=tuple(known))
         if one.inputs.shard is None and one.todo.uri is not None:
@@ -243,27 +243,27 @@ class BackfillRun:
         last: bool,
     ) -> SliceJob:
         requested = queries.times if one.strategy == MERGE else None
-        arranged = []
+        events = []
         for group, n in zip(one.keys.groups, one.arrangements, strict=True):
             if one.strategy != BROADCAST:
                 known = self.plan.arrangements[n]
                 inputs, todo = known.inputs, known.todo
                 if one.strategy == GATHER:  # for this run alone, whatever is arranged
                     inputs = replace(inputs, shard=None)
-                    arranged.append(Arranged.make(group, inputs, shards[n]))
+                    events.append(GroupEvents.make(group, inputs, shards[n]))
                     continue
                 retracted = todo.manifest.retractions > 0
-                made = Arranged.make(group, inputs, shards[n], requested, todo.chosen, retracted)
-                arranged.append(made)
+                made = GroupEvents.make(group, inputs, shards[n], requested, todo.chosen, retracted)
+                events.append(made)
         counted = None
         if last:
             counted = tuple(sorted({name for g in self.plan.join.groups for name in g.left_keys}))
         cuts = one.cuts
         if cuts is None:
-            parts = [*(part for a in arranged for part in a.parts), *queries.parts]
+            parts = [*(part for e in events for part in e.parts), *queries.parts]
             rows = sum(part.rows for part in parts) + (0 if queries.parts else queries.rows)
             cuts = tuple(even_slices(parts, rows, self.stages.engine.tasks, one.large))
-        job = slice_job(arranged, queries, cuts, schema.names, counted)
+        job = slice_job(events, queries, cuts, schema.names, counted)
         if one.strategy == BROADCAST:
             fields = [f for shape in self._shapes(one) for f in shape.fields()]
             job = replace(job, output=pa.schema([*job.output, *fields]))

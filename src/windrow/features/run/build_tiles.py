@@ -33,8 +33,8 @@ def build_tiles(
     tiled = []
     hot = dict(one.large)
     with stages.stage("build tiles", sum(hot.values()) or job.rows):
-        for arranged, number in zip(job.arranged, one.arrangements, strict=True):
-            tilings = [Tiling(a, arranged) for a in arranged.group.group.aggregations]
+        for events, number in zip(job.events, one.arrangements, strict=True):
+            tilings = [Tiling(a, events) for a in events.group.group.aggregations]
             todo = known[number].todo
             made = []
             for tiling in tilings:
@@ -47,7 +47,7 @@ def build_tiles(
             reads = [shard.snapshot(consolidate="none") for shard in made]
             scans = tuple(row_scan(read.scan) for read in reads)
             parts = tuple(tuple(read.parts) for read in reads)
-            tiled.append(Tiled(arranged, tuple(tilings), scans, parts))
+            tiled.append(Tiled(events, tuple(tilings), scans, parts))
     return plan_tiles(job, tiled, hot)
 
 
@@ -68,15 +68,15 @@ def _tiles(
     try:
         shard = Shard.open(uri, storage_options=options)
     except ShardNotFoundError:
-        keys = tiling.arranged.layout.keys
+        keys = tiling.events.layout.keys
         shard = Shard.create(
             uri, tiling.schema, key=keys, order=TILE_ORDER, storage_options=options
         )
     lower, upper = shard.upper, arrangement.upper
     if lower < upper:
-        scan, tasks = tiling.arranged.scan, stages.engine.tasks
+        scan, tasks = tiling.events.scan, stages.engine.tasks
         times = replace(scan.times, start=lower)
-        new = [part for part in tiling.arranged.parts if times.overlaps(part)]
+        new = [part for part in tiling.events.parts if times.overlaps(part)]
         wanted = max(tasks, -(-sum(part.rows for part in new) // limits.SLICE_ROWS))
         slices = slices_between(new, even_cuts(new, wanted, scan.spec))
         if hot:

@@ -25,7 +25,7 @@ from windrow.features.compute.partials import combine_features, no_partials, par
 from windrow.features.definitions import JoinedGroup
 from windrow.features.inputs.groups import GroupInputs
 from windrow.features.inputs.layout import EVENT_TIME, Layout
-from windrow.features.strategies.arranged import feature_fields, travelling
+from windrow.features.strategies.group_events import feature_fields, travelling
 from windrow.features.strategies.merge import SliceJob
 from windrow.features.strategies.requested import RequestedKeys
 from windrow.features.strategies.slices import SliceResult

@@ -26,7 +26,7 @@ from windrow.features.compute.events import QueryTimes
 from windrow.features.compute.features import group_features
 from windrow.features.inputs.layout import positional
 from windrow.features.inputs.queries import QUERY_TIME
-from windrow.features.strategies.arranged import Arranged, EventReader, feature_fields
+from windrow.features.strategies.group_events import EventReader, GroupEvents, feature_fields
 from windrow.features.strategies.queries import (
     QuerySlices,
 )
@@ -46,7 +46,7 @@ from windrow.updates import int64_values
 class SliceJob:
     """One pass of a backfill, cut into slices at the prefixes `cuts`. Picklable: tasks carry it."""
 
-    arranged: tuple[Arranged, ...]
+    events: tuple[GroupEvents, ...]
     queries: QuerySlices
     cuts: tuple[Bound, ...]
     carried: tuple[str, ...]  # columns of the queries that go into the result
@@ -61,7 +61,7 @@ class SliceJob:
     @property
     def rows(self) -> int:
         """Events and queries that are merged."""
-        parts = {part for one in self.arranged for part in one.parts}
+        parts = {part for one in self.events for part in one.parts}
         return self.queries.rows + sum(part.rows for part in parts)
 
     @property
@@ -71,7 +71,7 @@ class SliceJob:
 
     def results(self, numbers: range) -> Iterator[SliceResult]:
         """The queries of neighbouring slices with their features, slice by slice."""
-        readers = [one.reader(self.cuts, numbers) for one in self.arranged]
+        readers = [one.reader(self.cuts, numbers) for one in self.events]
         for number, table in zip(numbers, self.queries.slices(self.cuts, numbers), strict=True):
             yield self._result(number, table, readers)
 
@@ -85,15 +85,15 @@ class SliceJob:
             reader.start(number)
         for queries, end in self._batches(number, table):
             columns: list[pa.Array] = []
-            for arranged, reader in zip(self.arranged, readers, strict=True):
-                events = arranged.rows // (self.slices * self.batches)
-                few = queries.times.size * limits.FEW_REQUESTED < events
+            for one, reader in zip(self.events, readers, strict=True):
+                rows = one.rows // (self.slices * self.batches)
+                few = queries.times.size * limits.FEW_REQUESTED < rows
                 read = reader.below(end, queries, few)
                 if read.unmatched.num_rows:
                     counters["missing"] = counters.get("missing", 0) + read.unmatched.num_rows
-                    rejected.append(arranged.rejected(read.unmatched))
+                    rejected.append(one.rejected(read.unmatched))
                 counters["events"] = counters.get("events", 0) + read.events.times.size
-                columns += group_features(arranged.group.group, read.events, queries)
+                columns += group_features(one.group.group, read.events, queries)
             found.append(pa.table(columns, schema=features))
         columns = [*base.table.columns, *pa.concat_tables(found).columns]
         return SliceResult(pa.table(columns, schema=self.output), rejected, counters)
@@ -171,7 +171,7 @@ class SliceJob:
     @property
     def digest(self) -> str:
         """Names the slices: a run sliced differently cannot be resumed."""
-        parts = [sorted(part.path for part in one.parts) for one in self.arranged]
+        parts = [sorted(part.path for part in one.parts) for one in self.events]
         return digest(self.cuts, parts, str(self.output))
 
 
@@ -198,7 +198,7 @@ def slice_count(rows: int, tasks: int) -> int:
 
 
 def slice_job(
-    arranged: Sequence[Arranged],
+    events: Sequence[GroupEvents],
     queries: QuerySlices,
     cuts: Sequence[Bound],
     carried: Sequence[str],
@@ -206,11 +206,9 @@ def slice_job(
 ) -> SliceJob:
     """Both sides of a pass, cut at the same prefixes."""
     output = [queries.spec.schema.field(name) for name in carried]
-    for one in arranged:
+    for one in events:
         output += feature_fields(one.group, one.layout)
-    job = SliceJob(
-        tuple(arranged), queries, tuple(cuts), tuple(carried), counted, pa.schema(output)
-    )
+    job = SliceJob(tuple(events), queries, tuple(cuts), tuple(carried), counted, pa.schema(output))
     if job.few_queries:
         return job
     return replace(job, batches=max(job.rows // job.slices // limits.BATCH_ROWS, 1))

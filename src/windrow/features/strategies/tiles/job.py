@@ -145,7 +145,7 @@ def hot_slices(parts: Sequence[Part], hot: Mapping[int, int], least: int) -> lis
 
 def pieces_of(number: int, base: SliceJob) -> int:
     """Number of tasks to split a slice into, so that none has more events than a slice's rows."""
-    parts = [part for one in base.arranged for part in one.parts]
+    parts = [part for one in base.events for part in one.parts]
     slices = slices_between(parts, base.cuts)
     overlaps = Counter(part.path for one in slices for part in one.parts)
     rows = sum(part.rows / overlaps[part.path] for part in slices[number].parts)

@@ -35,7 +35,7 @@ from windrow.features.compute.events import Events, canonical_table
 from windrow.features.compute.timeline import Timelines, key_ids
 from windrow.features.compute.types import input_type
 from windrow.features.inputs.layout import EVENT_TIME
-from windrow.features.strategies.arranged import Arranged
+from windrow.features.strategies.group_events import GroupEvents
 from windrow.rows.ordering import HIGHEST, LOWEST, exact
 from windrow.rows.types import single_chunk
 from windrow.shard.merge import Consolidation
@@ -55,7 +55,7 @@ class Tiling:
     """How the tiles of one aggregation are made from a group's arrangement. Picklable."""
 
     aggregation: Aggregation
-    arranged: Arranged
+    events: GroupEvents
 
     @property
     def name(self) -> str:
@@ -68,7 +68,7 @@ class Tiling:
         return states_of(self.aggregation, input_type(self._type(self.aggregation.column)))
 
     def _type(self, column: str) -> pa.DataType:
-        return self.arranged.layout.input_schema.field(column).type
+        return self.events.layout.input_schema.field(column).type
 
     @property
     def level_types(self) -> list[pa.DataType]:
@@ -86,7 +86,7 @@ class Tiling:
 
     @property
     def schema(self) -> pa.Schema:
-        layout = self.arranged.layout
+        layout = self.events.layout
         keys = [layout.schema.field(name) for name in layout.keys]
         return pa.schema(
             [
@@ -149,7 +149,7 @@ class TileRows:
     @staticmethod
     def make(tiling: Tiling, lower: int, slices: Sequence[Slice]) -> TileRows:
         """The tiles of events that were taken in at `lower` or later."""
-        known = tiling.arranged.scan
+        known = tiling.events.scan
         times = replace(known.times, start=lower) if lower else known.times
         scan = replace(known, times=times)
         return TileRows(tiling, scan, tuple(slices))
@@ -159,11 +159,11 @@ class TileRows:
         return len(self.slices)
 
     def batches(self, task: int) -> Iterator[pa.RecordBatch]:
-        arranged, one = self.tiling.arranged, self.slices[task]
+        events, one = self.tiling.events, self.slices[task]
         # Retractions that tiles do not take have to meet their rows here.
-        level = Consolidation.NONE if self.tiling.takes_retractions else arranged.level
+        level = Consolidation.NONE if self.tiling.takes_retractions else events.level
         rows = SortedRows(self.scan, one.parts, (one.start, one.end), level)
-        for table in self.tiling.tiles(*arranged.updates_of(rows.below(None))):
+        for table in self.tiling.tiles(*events.updates_of(rows.below(None))):
             yield from table.combine_chunks().to_batches()
 
 

@@ -20,7 +20,7 @@ from windrow.features.compute.partials import QUERY, STATE, combine_partials, pa
 from windrow.features.compute.spanned import Asked, Spanned
 from windrow.features.compute.timeline import Timelines, key_ids, search
 from windrow.features.inputs.layout import EVENT_TIME, key_names, positional
-from windrow.features.strategies.arranged import Arranged
+from windrow.features.strategies.group_events import GroupEvents
 from windrow.features.strategies.tiles.tiling import (
     HOP,
     HOPS,
@@ -237,9 +237,9 @@ def _pairs(ranges: Sequence[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray,
 
 @dataclass(frozen=True)
 class Tiled:
-    """A group with its arrangement, and for each aggregation where its tiles rest. Picklable."""
+    """A group's events, and for each aggregation where its tiles are stored. Picklable."""
 
-    arranged: Arranged
+    events: GroupEvents
     tilings: tuple[Tiling, ...]
     scans: tuple[Scan, ...]
     parts: tuple[tuple[Part, ...], ...]
@@ -249,7 +249,7 @@ class Tiled:
     ) -> tuple[list[pa.Array], int]:
         """The features of queries of a slice, from tiles and raw events; and the rows read."""
         bounds = bounds_of(cuts, number, number)
-        group = self.arranged.group.group
+        group = self.events.group.group
         times = group.effective_times(queries.times)
         place = np.flatnonzero(queries.live)
         keys = canonical_table(queries.keys).take(pa.array(place))
@@ -268,18 +268,18 @@ class Tiled:
 
     def _raw(self, asked: np.ndarray, bounds: tuple[Bound | None, Bound | None]) -> Events:
         """The raw events at the ends of windows, which tiles do not cover."""
-        group = self.arranged.group.group
+        group = self.events.group.group
         wanted: Predicate | None = None
         for window in {feature.window for feature in group.features}:
             for low, high in _raw_spans(window, asked):
                 one = (col(EVENT_TIME) >= low) & (col(EVENT_TIME) < high)
                 wanted = one if wanted is None else wanted | one
-        arranged, scan = self.arranged, self.arranged.scan
-        parts = arranged.parts if wanted is not None else ()
+        events, scan = self.events, self.events.scan
+        parts = events.parts if wanted is not None else ()
         if wanted is not None:
             wanted = wanted if scan.where is None else scan.where & wanted
             scan = replace(scan, where=bind(wanted, scan.spec.schema))
-        return arranged.events_of(SortedRows(scan, parts, bounds, arranged.level).below(None))
+        return events.events_of(SortedRows(scan, parts, bounds, events.level).below(None))
 
 
 def _raw_spans(window: Window, asked: np.ndarray) -> Iterator[tuple[int, int]]:

@@ -1,4 +1,4 @@
-"""The stage that arranges: what is not there yet is taken in; rows without a time are set aside."""
+"""Ingesting inputs into arrangements; rows without a time are quarantined."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from windrow.spark.stages import Stages
 from windrow.storage.store import Store
 
 
-def arrange(
+def ingest(
     stages: Stages, one: PlannedArrangement, work: Store, reader: str, holds: ExitStack
 ) -> tuple[Shard, PlannedArrangement]:
-    """The arrangement, with everything taken in that is not there yet, held until `holds` close.
+    """The arrangement, with all pending inputs ingested, held until `holds` close.
 
-    It comes with what was done, which may differ from the plan if another process was first.
+    It is returned with what was done, which may differ from the plan if another process was first.
     """
     if one.inputs.shard is not None:
         return one.inputs.shard, one

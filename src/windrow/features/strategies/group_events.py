@@ -1,4 +1,4 @@
-"""A group with its arrangement: its events, or rows that change, read slice by slice."""
+"""The stored events of a group, or its rows that change, read slice by slice."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ class SliceEvents:
 
 
 @dataclass(frozen=True)
-class Arranged:
-    """A group with its arrangement: where its events rest. Picklable.
+class GroupEvents:
+    """A group, and where its events are stored: in its arrangement. Picklable.
 
     `level` is how far a read has to consolidate so that retractions are gone. With `as_it_is`, the
     parts are those of the source's own shard, whose columns have the names of the source.
@@ -68,7 +68,7 @@ class Arranged:
         requested: TimeBounds | None = None,
         chosen: Sequence[int] | None = None,
         retracted: bool = False,
-    ) -> Arranged:
+    ) -> GroupEvents:
         """All events; or, with the first and last time requested, those that can count.
 
         `chosen` are the numbers of the files whose rows are wanted, None for all. `retracted`:
@@ -76,7 +76,7 @@ class Arranged:
         """
         group, layout = travelling(group), bound.layout
         if bound.shard is not None:
-            return Arranged._shard(group, bound, shard)
+            return GroupEvents._shard(group, bound, shard)
         read = shard.snapshot(columns=layout.schema.names, consolidate="none")
         where = None
         if chosen is not None:
@@ -90,17 +90,17 @@ class Arranged:
         if requested is not None:
             span = counted_span(group.group, np.array(requested))
             scan, parts = within(scan, parts, span)
-        return Arranged(group, layout, scan, parts, level, bound.content.snapshots)
+        return GroupEvents(group, layout, scan, parts, level, bound.content.snapshots)
 
     @staticmethod
-    def _shard(group: JoinedGroup, bound: GroupInputs, shard: Shard) -> Arranged:
-        """A source that is a shard by the group's keys: its rows as they rest."""
+    def _shard(group: JoinedGroup, bound: GroupInputs, shard: Shard) -> GroupEvents:
+        """A source that is a shard by the group's keys: its rows as they are stored."""
         (source,) = bound.group.sources
         names = dict.fromkeys([*bound.group.keys, source.time, *bound.layout.inputs])
         read = shard.changes(shard.since, shard.upper, columns=list(names))
         scan = replace(read.scan, cache=None)
         parts = tuple(part for part in read.parts if scan.may_hold(part))
-        return Arranged(group, bound.layout, scan, parts, Consolidation.FULL, (), as_it_is=True)
+        return GroupEvents(group, bound.layout, scan, parts, Consolidation.FULL, (), as_it_is=True)
 
     @property
     def rows(self) -> int:
@@ -113,7 +113,7 @@ class Arranged:
     def sorted_rows(self, bounds: tuple[Bound | None, Bound | None]) -> SortedRows:
         return SortedRows(self.scan, self.parts, bounds, self.level, with_times=self.as_it_is)
 
-    def arranged(self, table: pa.Table) -> pa.Table:
+    def in_layout(self, table: pa.Table) -> pa.Table:
         """Rows of the source's own shard as rows of an arrangement: columns, times and order."""
         if not self.as_it_is:
             return table
@@ -181,13 +181,13 @@ class Arranged:
 class EventReader:
     """Reads the events of neighbouring slices, one after the other; slices may be left out."""
 
-    def __init__(self, arranged: Arranged, cuts: tuple[Bound, ...], numbers: range) -> None:
-        self._arranged, self._cuts, self._last = arranged, cuts, numbers[-1]
+    def __init__(self, events: GroupEvents, cuts: tuple[Bound, ...], numbers: range) -> None:
+        self._events, self._cuts, self._last = events, cuts, numbers[-1]
         self._rows: SortedRows | None = None
         self._number = self._reached = numbers[0]  # the slice to read, the one that runs are in
 
     def start(self, number: int) -> None:
-        """Go on to a slice."""
+        """Move on to a slice."""
         self._number = number
 
     def below(self, end: Bound | None, queries: QueryTimes, few: bool) -> SliceEvents:
@@ -195,15 +195,15 @@ class EventReader:
 
         If queries are few, events that none of them can count are left out from the start.
         """
-        arranged = self._arranged
+        events = self._events
         if self._rows is None or self._number > self._reached + 1:
-            self._rows = arranged.sorted_rows(bounds_of(self._cuts, self._number, self._last))
+            self._rows = events.sorted_rows(bounds_of(self._cuts, self._number, self._last))
         self._reached = self._number
-        if arranged.layout.changing:
-            return arranged.changing_events(arranged.arranged(self._rows.below(end)))
-        keep = EventFilter.of(arranged.group.group, queries).filter if few else None
+        if events.layout.changing:
+            return events.changing_events(events.in_layout(self._rows.below(end)))
+        keep = EventFilter.of(events.group.group, queries).filter if few else None
         table = self._rows.below(end, keep)
-        return SliceEvents(arranged.events_of(table), table.slice(0, 0))
+        return SliceEvents(events.events_of(table), table.slice(0, 0))
 
 
 def _text(value: Any) -> str:
