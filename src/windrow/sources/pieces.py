@@ -1,9 +1,8 @@
 """Pieces: the tables of a source, and how each becomes rows of an arrangement.
 
 An event log is one piece. A table that changes may be two: dated snapshots and a log of
-mutations. A snapshot replaces the state that mutations led to: whatever precedes it is
-retracted at its time, and the snapshot's own rows are added. If the two agree, as they should, all
-of that cancels, and only what really changed remains.
+mutations. A snapshot replaces the state that mutations led to (see `changes`). If the two agree, as
+they should, retracted rows and those of the snapshot cancel, and only what really changed remains.
 """
 
 from __future__ import annotations
@@ -15,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from windrow.errors import DataError, SchemaError
 from windrow.rows.types import is_storable
 from windrow.shard.shard import Shard
 from windrow.sources.bound import BoundTable, bind_table, file_days
+from windrow.sources.changes import UpdateColumns, end_of_day, replaces, snapshot_times
 from windrow.sources.columns import KNOWN_AT, Form, Taken
 from windrow.sources.definitions import EntitySource, EventSource, PreAggregatedSource, Source
 from windrow.sources.files import FileRows, TimeFilter
@@ -28,8 +27,7 @@ from windrow.spark.errors import known_errors
 from windrow.spark.schemas import arrow_to_spark_schema, quoted
 from windrow.spark.session import Engine
 from windrow.storage.names import Anchored, written
-from windrow.time import DAY
-from windrow.updates import DIFF, TIME, update_schema
+from windrow.updates import DIFF, update_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -121,7 +119,7 @@ class Piece:
         for name in self.required:
             frame = frame.where(F.col(name).isNotNull())
         if self.replaced:
-            frame = _replaced(frame, self.replaced, self.sign is not None, back)
+            frame = _replaced(frame, self.replaced, self.sign is None, back)
         return self.table.executed(frame)
 
     def _rows(self) -> DataFrame:
@@ -137,7 +135,7 @@ class Piece:
             return None
         assert self.known_at is not None
         known = self.table.times(self.known_at)
-        if known is not None and known[0] > self.replaced[0]:
+        if known is not None and not replaces(self.replaced[0], known[0], False):
             return None
         return self.table.executed(self.table.frame.where(~after))
 
@@ -148,7 +146,9 @@ class Piece:
             return None
         assert self.known_at is not None
         type_ = self.table.schema.field(self.known_at).type
-        return F.expr(millis_sql(quoted(self.known_at), type_)) > self.replaced[0]
+        known_at = F.expr(millis_sql(quoted(self.known_at), type_))
+        early: Column = replaces(F.lit(self.replaced[0]), known_at, False)
+        return ~early
 
     def never_rejects(self) -> bool:
         """Whether it is known, without reading, that every row has its times."""
@@ -178,12 +178,12 @@ class Piece:
 
 
 def _replaced(
-    frame: DataFrame, snapshots: tuple[int, ...], at_once: bool, back: int | None
+    frame: DataFrame, snapshots: tuple[int, ...], by_snapshot: bool, back: int | None
 ) -> DataFrame:
     """Each update once more, retracted at the next snapshot after it.
 
-    `at_once`: a snapshot of the same time counts as after it, since it holds the change. With
-    `back`, only retractions of updates that no snapshot up to that time retracts.
+    `by_snapshot`: they are rows of snapshots. With `back`, only retractions of updates that no
+    snapshot up to that time retracts.
     """
     from pyspark.sql import functions as F  # noqa: N812
 
@@ -193,8 +193,8 @@ def _replaced(
     known = F.array(*(F.lit(m).cast("long") for m in snapshots))
     known_at = F.col(KNOWN_AT)
     if back is not None:
-        frame = frame.where(known_at > back if at_once else known_at >= back)
-    following = F.array_min(F.filter(known, lambda m: m >= known_at if at_once else m > known_at))
+        frame = frame.where(~replaces(F.lit(back), known_at, by_snapshot))
+    following = F.array_min(F.filter(known, lambda one: replaces(one, known_at, by_snapshot)))
     taken = frame.withColumn(KNOWN_AT, following).where(F.col(KNOWN_AT).isNotNull())
     taken = taken.withColumn(DIFF, -F.col(DIFF)).select(*names)
     return taken if back is not None else frame.unionByName(taken)
@@ -247,62 +247,46 @@ def _entity(engine: Engine, source: EntitySource, options: Mapping[str, str] | N
         snapshots, times = _snapshots(engine, source, options)
         pieces.append(snapshots)
     if source.mutations is not None:
-        also = [source.known_at, source.is_before]
-        table = _bind(engine, source, source.mutations, f"{source.what}: mutations", also, options)
-        _check_known_at(source, table)
-        require_columns(table.schema.names, [source.is_before], f"{source.what}: is_before")
-        if not pa.types.is_boolean(table.schema.field(source.is_before).type):
-            found = table.schema.field(source.is_before).type
-            what = f"{source.what}: is_before {source.is_before!r}"
-            raise SchemaError(f"{what} is {found}; it has to be BOOLEAN")
-        sign = (source.is_before, Form.BEFORE)
-        pieces.append(Piece(source, table, source.known_at, sign, times))
+        pieces.append(replace(_updates(engine, source, "mutations", options), replaced=times))
     if source.changes is not None:
-        also = [source.known_at, source.change_type]
-        table = _bind(engine, source, source.changes, f"{source.what}: changes", also, options)
-        _check_known_at(source, table)
-        require_columns(table.schema.names, [source.change_type], f"{source.what}: change_type")
-        type_ = table.schema.field(source.change_type).type
-        if not pa.types.is_string(type_):
-            what = f"{source.what}: change_type {source.change_type!r}"
-            raise SchemaError(f"{what} is {type_}; it has to be text")
-        pieces.append(Piece(source, table, source.known_at, (source.change_type, Form.CHANGE)))
+        pieces.append(_updates(engine, source, "changes", options))
     if source.shard is not None:
         pieces.append(_shard(engine, source, options))
     return pieces
 
 
-def _check_known_at(source: EntitySource, table: BoundTable) -> None:
-    require_columns(table.schema.names, [source.known_at], f"{source.what}: mutation_time")
-    type_ = table.schema.field(source.known_at).type
-    check_time_type(type_, f"{source.what}: mutation_time {source.known_at!r}")
+def _updates(
+    engine: Engine, source: EntitySource, name: str, options: Mapping[str, str] | None
+) -> Piece:
+    """Mutations, or a change feed."""
+    columns = UpdateColumns.of(source, name)
+    what = f"{source.what}: {name}"
+    table = _bind(engine, source, getattr(source, name), what, columns.names, options)
+    schema = table.schema
+    require_columns(schema.names, [columns.known_at], f"{source.what}: mutation_time")
+    check_time_type(
+        schema.field(columns.known_at).type, f"{source.what}: mutation_time {columns.known_at!r}"
+    )
+    require_columns(schema.names, [columns.sign], f"{source.what}: {columns.option}")
+    columns.check(schema.field(columns.sign).type, source)
+    return Piece(source, table, columns.known_at, (columns.sign, columns.form))
 
 
 def _snapshots(
     engine: Engine, source: EntitySource, options: Mapping[str, str] | None
 ) -> tuple[Piece, tuple[int, ...]]:
-    """Snapshots as a piece, and their times: the last millisecond of each day."""
+    """Snapshots as a piece, and their times."""
     from pyspark.sql import functions as F  # noqa: N812
 
     assert source.partition is not None
     what = f"{source.what}: snapshots"
     table = _bind(engine, source, source.snapshots, what, [source.partition], options)
     require_columns(table.schema.names, [source.partition], f"{source.what}: partition")
-    days = _snapshot_days(engine, source, options)
-    try:
-        starts = [date.fromisoformat(text) for text in days]
-    except ValueError as error:
-        raise DataError(
-            f"{what}: {source.partition!r} holds {days[:3]}; it has to hold days like '2021-09-30'"
-        ) from error
-    if not starts:
-        raise DataError(f"{what}: there are none; load one, or leave snapshots= out")
-    epoch = date(1970, 1, 1)
-    times = tuple((start - epoch) // timedelta(days=1) * DAY + DAY - 1 for start in starts)
-    days_since = f"datediff(CAST({quoted(source.partition)} AS DATE), DATE'1970-01-01')"
-    stamp = F.expr(f"{days_since} * {DAY}L + {DAY - 1}L")
+    times = snapshot_times(source, _snapshot_days(engine, source, options))
+    days = f"datediff(CAST({quoted(source.partition)} AS DATE), DATE'1970-01-01')"
+    time = end_of_day(F.expr(days).cast("long"))
     table = table.changed(
-        lambda frame: frame.withColumn(_SNAPSHOT_TIME, stamp),
+        lambda frame: frame.withColumn(_SNAPSHOT_TIME, time),
         [pa.field(_SNAPSHOT_TIME, pa.int64())],
     )
     return Piece(source, table, _SNAPSHOT_TIME, None, times), times
@@ -341,14 +325,14 @@ def _shard_piece(
 ) -> Piece:
     """The updates of a shard in a span of its times."""
     what = f"{source.what}: shard"
-    given = source.shard
+    columns, given = UpdateColumns.of(source, "shard"), source.shard
     text = shard.uri if isinstance(given, Shard) else Anchored(shard.uri, written(given))
 
     def load(_: Sequence[str] | None) -> DataFrame:
         return shard.changes(*span).dataframe(engine.spark)
 
     if source.selected or source.where:
-        table = _bind(engine, source, load(None), what, [TIME, DIFF], None)
+        table = _bind(engine, source, load(None), what, columns.names, None)
         table = replace(table, text=text)
     else:
         table = BoundTable(
@@ -362,4 +346,4 @@ def _shard_piece(
             options=(),
             load=load,
         )
-    return Piece(source, table, TIME, (DIFF, Form.PLAIN), shard=shard)
+    return Piece(source, table, columns.known_at, (columns.sign, columns.form), shard=shard)

@@ -24,6 +24,7 @@ from windrow.rows.types import (
     has_type,
     single_chunk,
 )
+from windrow.sources.changes import replaces
 from windrow.sources.times import to_millis
 from windrow.testing.rows import NULL, Rows, filled, settled, with_types
 from windrow.testing.sources import Part, parts_of, require_columns, time_column
@@ -121,11 +122,10 @@ def _updates(parts: Sequence[Part]) -> list[tuple[np.ndarray, np.ndarray, np.nda
         diffs = np.ones(size, np.int64) if part.diffs is None else part.diffs.to_numpy()
         found.append((row, known_at, diffs))
         if part.replaced:  # each update is retracted at the next snapshot after it
-            known = np.array(part.replaced)
-            # A snapshot of the same time holds a change, but not itself.
-            following = np.searchsorted(known, known_at + (part.diffs is None), "left")
-            back = following < known.size
-            found.append((row[back], known[following[back]], -diffs[back]))
+            snapshots = np.array(part.replaced)
+            later = replaces(snapshots[:, None], known_at, part.diffs is None)
+            back = later.any(axis=0)
+            found.append((row[back], snapshots[later.argmax(axis=0)[back]], -diffs[back]))
         start += size
     return found
 

@@ -7,22 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import date, timedelta
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from windrow.errors import DataError, OptionError, SchemaError, unknown_column
+from windrow.errors import DataError, OptionError, unknown_column
 from windrow.features.definitions import Queries
 from windrow.rows.types import single_chunk
+from windrow.sources.changes import UpdateColumns, replaces, snapshot_times
 from windrow.sources.columns import Form, Taken
 from windrow.sources.definitions import EntitySource, EventSource, Source
 from windrow.sources.times import check_time_type
 from windrow.spark.schemas import quoted
 from windrow.testing.rows import Rows
 from windrow.testing.sql import column_name, condition, evaluate, plain_name
-from windrow.time import DAY
 from windrow.updates import DIFF, TIME
 
 _TABLES = ("snapshots", "mutations", "changes", "shard")
@@ -53,7 +52,7 @@ def given_rows(source: Source, data: Any, schema: pa.Schema | None) -> dict[str,
 def _known_at_of(source: Source, table: str) -> list[str]:
     """The column of a table that says when a row came or went, if there is one."""
     if isinstance(source, EntitySource):
-        return {"snapshots": [], "shard": [TIME]}.get(table, [source.known_at])
+        return [] if table == "snapshots" else [UpdateColumns.of(source, table).known_at]
     known = source.known if isinstance(source, EventSource) else None
     return [] if known is None else [known]
 
@@ -158,7 +157,7 @@ def parts_of(source: Source, given: Mapping[str, Rows]) -> list[Part]:
 
 
 def _snapshots(source: EntitySource, rows: Rows) -> Part:
-    """The whole table, at the last millisecond of each day."""
+    """The whole table, at the end of each day."""
     assert source.partition is not None
     what = f"{source.what}: snapshots"
     rows = rows.extended([source.partition])
@@ -168,42 +167,26 @@ def _snapshots(source: EntitySource, rows: Rows) -> Part:
     assert wanted is not None
     days = sorted({str(day) for day in rows.column(source.partition).to_pylist()})
     days = [day for day in days if day in wanted]
-    try:
-        replaced = [_end_of(day) for day in days]
-    except ValueError as error:
-        raise DataError(
-            f"{what}: {source.partition!r} holds {days[:3]}; it has to hold days like '2021-09-30'"
-        ) from error
-    if not replaced:
-        raise DataError(f"{what}: there are none; load one, or leave snapshots= out")
+    times = dict(zip(days, snapshot_times(source, days), strict=True))
     rows = selected(rows, source, what, [source.partition])
-    times = [_end_of(str(day)) for day in rows.column(source.partition).to_pylist()]
-    return Part(source, what, rows, pa.array(times, pa.int64()), None, tuple(replaced))
-
-
-def _end_of(day: str) -> int:
-    """The last millisecond of a day."""
-    days = (date.fromisoformat(day) - date(1970, 1, 1)) // timedelta(days=1)
-    return days * DAY + DAY - 1
+    known_at = [times[str(day)] for day in rows.column(source.partition).to_pylist()]
+    return Part(source, what, rows, pa.array(known_at, pa.int64()), None, tuple(times.values()))
 
 
 def _changes(source: EntitySource, table: str, rows: Rows, replaced: tuple[int, ...]) -> Part:
-    """Images that come and go: mutations, a change feed, or the updates of a shard."""
+    """Updates: mutations, a change feed, or those of a shard."""
     what = f"{source.what}: {table}"
-    field, name, form, type_ = {
-        "mutations": ("is_before", source.is_before, Form.BEFORE, pa.bool_()),
-        "changes": ("change_type", source.change_type, Form.CHANGE, pa.string()),
-        "shard": (table, DIFF, Form.PLAIN, pa.int64()),
-    }[table]
-    (time,) = _known_at_of(source, table)
-    rows = selected(rows, source, what, [time, name]).extended([time, name])
-    known_at = _millis(rows, time, what if table == "shard" else f"{source.what}: mutation_time")
-    require_columns(rows, [name], f"{source.what}: {field}")
+    columns = UpdateColumns.of(source, table)
+    rows = selected(rows, source, what, columns.names).extended(columns.names)
+    option = what if table == "shard" else f"{source.what}: mutation_time"
+    known_at = _millis(rows, columns.known_at, option)
+    require_columns(rows, [columns.sign], f"{source.what}: {columns.option}")
     part = Part(source, what, rows, known_at, None, replaced)
-    if replaced:  # the first snapshot holds what led to it
-        part = part.filter(known_at.fill_null(replaced[0] + 1).to_numpy() > replaced[0])
-    column = _typed(part.rows.column(name), type_, f"{source.what}: {field} {name!r}")
-    part = replace(part, diffs=_made(column, name, form))
+    if replaced:
+        early = replaces(replaced[0], known_at.fill_null(replaced[0] + 1).to_numpy(), False)
+        part = part.filter(~early)
+    signs = _signs(part.rows.column(columns.sign), columns, source)
+    part = replace(part, diffs=_made(signs, columns.sign, columns.form))
     if table == "shard":
         for label, values in ((TIME, part.known_at), (DIFF, part.diffs)):
             if values is not None and values.null_count:
@@ -212,15 +195,13 @@ def _changes(source: EntitySource, table: str, rows: Rows, replaced: tuple[int, 
     return part
 
 
-def _typed(column: pa.Array, type_: pa.DataType, what: str) -> pa.Array:
-    found = column.type
+def _signs(column: pa.Array, columns: UpdateColumns, source: EntitySource) -> pa.Array:
+    found, type_ = column.type, columns.type
     if pa.types.is_integer(found) and pa.types.is_integer(type_):
         return column
     if pa.types.is_null(found) or (pa.types.is_large_string(found) and type_ == pa.string()):
         return column.cast(type_)
-    if found != type_:
-        names = {"bool": "BOOLEAN", "string": "STRING", "int64": "BIGINT"}
-        raise SchemaError(f"{what} is {found}; it has to be {names[str(type_)]}")
+    columns.check(found, source)
     return column
 
 
