@@ -123,8 +123,8 @@ def backfill(
     left = Rows.make(queries, f"{what}: left", raw_times(join.left))
     left = _left(selected(left, join.left, f"{what}: left"), join.left.time, f"{what}: left")
     times = time_column(left, join.left.time, f"{what}: time {join.left.time!r}")
-    asked = _within(times, start, end)
-    left, times = left.filter(asked.tolist()), times.filter(pa.array(asked))
+    kept = _within(times, start, end)
+    left, times = left.filter(kept.tolist()), times.filter(pa.array(kept))
     result = left
     for group in join.groups:
         found = features_of(group, given, left, times)

@@ -16,7 +16,7 @@ from windrow.algebra.ranges import Column, Ranges
 from windrow.algebra.spans import SpannedColumn, Spans
 from windrow.features.compute.buckets import bucket_maps, lanes_of
 from windrow.features.compute.events import Events
-from windrow.features.compute.spanned import Asked, Spanned
+from windrow.features.compute.spanned import LiveQueries, Spanned
 from windrow.features.compute.timeline import Timelines, search
 from windrow.merging import sort_words
 from windrow.rows.lists import list_parts
@@ -113,7 +113,7 @@ class Elements:
         return {}
 
     def spanned(
-        self, first: np.ndarray, last: np.ndarray, asked: Asked, timelines: Timelines
+        self, first: np.ndarray, last: np.ndarray, live: LiveQueries, timelines: Timelines
     ) -> Spanned:
         """The elements that some query counts, given the spans of all events."""
         if self.below is not None:
@@ -123,21 +123,21 @@ class Elements:
         values = self.values.take(pa.array(counted))
         times = timelines.times[self.events[counted]]
         if not self.buckets:
-            spans = Spans(first, last, asked.size + 1)
-            return Spanned(SpannedColumn(values, times, spans), asked.size + 1, [], None)
+            spans = Spans(first, last, live.size + 1)
+            return Spanned(SpannedColumn(values, times, spans), live.size + 1, [], None)
         # A lane is a key's bucket; each lane has the queries of its key to itself.
         levels = [level.take(pa.array(counted)) for level in self.buckets]
         words = np.vstack([self.keys[counted], *(exact(level) for level in levels)])
         lanes, leader = lanes_of(words)
         event = self.events[counted]
-        lane_first = asked.first[event[leader]]
-        sizes = asked.last[event[leader]] - lane_first
+        lane_first = live.first[event[leader]]
+        sizes = live.last[event[leader]] - lane_first
         base = np.cumsum(sizes) - sizes
         shift = (base - lane_first)[lanes]
         spans = Spans(first + shift, last + shift, int(sizes.sum()))
         lane, within = enumerate_lists(sizes)
         places = (lane_first[lane] + within, leader[lane])
-        return Spanned(SpannedColumn(values, times, spans), asked.size + 1, levels, places)
+        return Spanned(SpannedColumn(values, times, spans), live.size + 1, levels, places)
 
     def _by_bucket(
         self,

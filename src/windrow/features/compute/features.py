@@ -12,7 +12,7 @@ from windrow.algebra.ranges import Ranges
 from windrow.algebra.windows import Window
 from windrow.features.compute.elements import Elements
 from windrow.features.compute.events import Events, QueryTimes, canonical_table
-from windrow.features.compute.spanned import Asked, Spanned
+from windrow.features.compute.spanned import LiveQueries, Spanned
 from windrow.features.compute.timeline import Lane, Timelines
 from windrow.features.definitions import GroupBy
 
@@ -74,10 +74,10 @@ def spanned_features(
     dead = ~queries.live
     order = timelines.query_order
     dead = dead if order is None else dead[order]
-    asked = Asked.make(timelines, events.lives, dead)
+    live = LiveQueries.make(timelines, events.lives, dead)
     # Dead queries are given the answer of one that no row counts for.
-    where = np.full(dead.size, asked.size)
-    where[~dead] = np.arange(asked.size)
+    where = np.full(dead.size, live.size)
+    where[~dead] = np.arange(live.size)
     back = where
     if order is not None:
         back = np.empty(dead.size, np.int64)
@@ -92,7 +92,7 @@ def spanned_features(
         for feature in aggregation.features():
             key = (inputs, feature.window)
             if key not in spans:
-                first, last = asked.spans(feature.window)
-                spans[key] = elements[inputs].spanned(first, last, asked, timelines)
+                first, last = live.spans(feature.window)
+                spans[key] = elements[inputs].spanned(first, last, live, timelines)
             results.append(spans[key].evaluate(aggregation).take(pa.array(back)))
     return results

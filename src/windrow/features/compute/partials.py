@@ -21,7 +21,7 @@ from windrow.algebra.states import States
 from windrow.features.compute.buckets import bucket_maps, lanes_of
 from windrow.features.compute.elements import Elements
 from windrow.features.compute.events import Events
-from windrow.features.compute.spanned import Asked, Spanned
+from windrow.features.compute.spanned import LiveQueries, Spanned
 from windrow.features.compute.timeline import Timelines
 from windrow.features.compute.types import input_type
 from windrow.features.definitions import GroupBy
@@ -32,7 +32,7 @@ QUERY, STATE = "query", "state"
 
 
 def partial_features(
-    group: GroupBy, events: Events, timelines: Timelines, asked: Asked
+    group: GroupBy, events: Events, timelines: Timelines, live: LiveQueries
 ) -> list[pa.Table]:
     """A partial for each feature of the group."""
     elements: dict[object, Elements] = {}
@@ -44,9 +44,9 @@ def partial_features(
             elements[inputs] = Elements.make(aggregation, events, timelines)
         for feature in aggregation.features():
             if (inputs, feature.window) not in spans:
-                first, last = asked.spans(feature.window)
+                first, last = live.spans(feature.window)
                 spans[inputs, feature.window] = elements[inputs].spanned(
-                    first, last, asked, timelines
+                    first, last, live, timelines
                 )
             found.append(partial(aggregation, spans[inputs, feature.window]))
     return found

@@ -22,7 +22,7 @@ from windrow.rows.ordering import exact
 
 
 @dataclass(frozen=True)
-class Asked:
+class LiveQueries:
     """Queries with a key and a time, sorted, beside the events that may count for them.
 
     For each event `first` and `last` delimit the queries of its key.
@@ -40,7 +40,9 @@ class Asked:
         return int(self.times.size)
 
     @staticmethod
-    def make(timelines: Timelines, lives: tuple[np.ndarray, np.ndarray], dead: np.ndarray) -> Asked:
+    def make(
+        timelines: Timelines, lives: tuple[np.ndarray, np.ndarray], dead: np.ndarray
+    ) -> LiveQueries:
         keys = timelines.query_keys[~dead]
         born, died = lives
         if timelines.order is not None:
@@ -51,7 +53,7 @@ class Asked:
         starts = np.concatenate([[0], new])[:size]
         lengths = np.diff(np.append(starts, size))
         leaders = timelines.keys[starts]
-        return Asked(
+        return LiveQueries(
             timelines.queries[~dead],
             np.repeat(np.searchsorted(keys, leaders, "left"), lengths),
             np.repeat(np.searchsorted(keys, leaders, "right"), lengths),
@@ -121,7 +123,7 @@ class Spanned:
         return there if self.places is None else self.places[1][there]
 
     def evaluate(self, aggregation: Aggregation) -> pa.Array:
-        """The result for each asked query, and last for one that no row counts for."""
+        """The result for each live query, and last for one that no row counts for."""
         found = evaluate_spans(aggregation, self.column)
         if not self.levels:
             return found

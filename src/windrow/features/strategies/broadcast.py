@@ -4,7 +4,7 @@
                                                               ├─▶ partials ── combine ──▶ result
     events   ── as they come, a share to each task ───────────┘
 
-A task keeps the events of keys that are asked for, finds for each the span of queries that count
+A task keeps the events of requested keys, finds for each the span of queries that count
 it, and lifts the events of equal spans together. Events are neither shuffled nor sorted, and what
 a task hands on is the size of the queries.
 """
@@ -79,23 +79,23 @@ class BroadcastJob:
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> Written:
         """Take in a share of the events; write the partials as a file."""
-        asked = RequestedKeys.make(self.queries.all_queries())
+        requested = RequestedKeys.make(self.queries.all_queries())
         group = self.shape.group.group
         found = [no_partials(group, self.shape.layout.input_schema)]
         rows = kept = 0
-        for table, read in self._requested(batches, asked):
+        for table, read in self._requested(batches, requested):
             rows += read
             kept += table.num_rows
             if table.num_rows:
                 events = self.shape.events(table)
-                timelines, places = asked.place(events, group)
+                timelines, places = requested.place(events, group)
                 found.append(partial_features(group, events, timelines, places))
         part = write_partials(self.store, found)
         counters = {"events": kept, "raw_rows": rows, "peak_memory": peak_memory()}
         return Written([part], 0, counters)
 
     def _requested(
-        self, batches: Iterable[pa.RecordBatch], asked: RequestedKeys
+        self, batches: Iterable[pa.RecordBatch], requested: RequestedKeys
     ) -> Iterator[tuple[pa.Table, int]]:
         """Events of requested keys, many at a time, and how many rows were read for them."""
         held: list[pa.Table] = []
@@ -104,7 +104,7 @@ class BroadcastJob:
             table = pa.Table.from_batches([batch])
             if DIFF in table.column_names:
                 table = table.drop_columns([DIFF])
-            table = asked.filter(conform(table, self.shape.layout.schema, "broadcast"))
+            table = requested.filter(conform(table, self.shape.layout.schema, "broadcast"))
             held.append(table)
             rows += table.num_rows
             read += batch.num_rows
@@ -161,10 +161,10 @@ class ReduceJob:
 
     def compute(self) -> SliceResult:
         base = self.queries.without_features()
-        asked = RequestedKeys.make(self.queries.all_queries())
-        count = asked.order.size
+        requested = RequestedKeys.make(self.queries.all_queries())
+        count = requested.order.size
         place = np.full(base.table.num_rows, count)  # those without key or time: no events
-        place[asked.order] = np.arange(count)
+        place[requested.order] = np.arange(count)
         columns = [single_chunk(c) for c in base.table.columns]
         for shape, paths in zip(self.shapes, self.paths, strict=True):
             group = shape.group.group

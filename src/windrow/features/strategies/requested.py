@@ -18,7 +18,7 @@ from numba import njit
 
 from windrow.features.compute.events import Events, QueryTimes, canonical_table
 from windrow.features.compute.lifetimes import ALWAYS, NEVER
-from windrow.features.compute.spanned import Asked
+from windrow.features.compute.spanned import LiveQueries
 from windrow.features.compute.timeline import Timelines
 from windrow.features.definitions import GroupBy
 from windrow.features.inputs.layout import key_names
@@ -50,10 +50,10 @@ class RequestedRows:
         return self.filter(self.rows.batches(task))
 
     def filter(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        asked = RequestedKeys.make(self.queries.all_queries())
+        requested = RequestedKeys.make(self.queries.all_queries())
         for batch in batches:
             keys = pa.Table.from_batches([batch]).select(self.keys.names)
-            yield batch.filter(pa.array(asked.mask(conform(keys, self.keys, "broadcast"))))
+            yield batch.filter(pa.array(requested.mask(conform(keys, self.keys, "broadcast"))))
 
     def over(self, rows: TaskRows) -> RequestedRows:
         """The requested ones of rows that tasks read."""
@@ -121,11 +121,11 @@ class RequestedKeys:
         )
 
     def filter(self, table: pa.Table) -> pa.Table:
-        """Only rows whose key may be among those asked for."""
+        """Only rows whose key may be among those requested."""
         return table.filter(pa.array(self.mask(table)))
 
     def mask(self, table: pa.Table) -> np.ndarray:
-        """Which rows have a key that may be among those asked for."""
+        """Which rows have a key that may be among those requested."""
         columns = [single_chunk(table.column(name)) for name in key_names(self.keys.num_columns)]
         found: np.ndarray = _are_members(hash_keys(columns), self.hashes, self._bits)
         return found
@@ -141,7 +141,7 @@ class RequestedKeys:
         bits[self.hashes & (size - 1)] = True
         return bits
 
-    def place(self, events: Events, group: GroupBy) -> tuple[Timelines, Asked]:
+    def place(self, events: Events, group: GroupBy) -> tuple[Timelines, LiveQueries]:
         """Events beside the queries of their keys; in the order in which they came."""
         times = group.effective_times(self.times)
         key = self._keys_of(canonical_table(events.keys))
@@ -159,10 +159,10 @@ class RequestedKeys:
             last=none,
         )
         always = np.full(key.size, ALWAYS), np.full(key.size, NEVER)
-        return timelines, Asked(times, first, last, events.times, *(events.lives or always))
+        return timelines, LiveQueries(times, first, last, events.times, *(events.lives or always))
 
     def _keys_of(self, keys: pa.Table) -> np.ndarray:
-        """The number of each event's key; -1 if it is not asked for. Values decide, not hashes."""
+        """The number of each event's key; -1 if it is not requested. Values decide, not hashes."""
         columns = [single_chunk(column) for column in keys.columns]
         hashes = hash_keys(columns)
         low = np.searchsorted(self.hashes, hashes, "left")

@@ -110,7 +110,7 @@ class Tiling:
         """
         keys = canonical_table(events.keys)
         ids = key_ids(keys)
-        elements = Elements.make(self.aggregation, events, _unasked(ids, events.times))
+        elements = Elements.make(self.aggregation, events, without_queries(ids, events.times))
         states = self.states
         codes = [exact(level) for level in elements.buckets]
         owner = ids[elements.events]
@@ -167,7 +167,7 @@ class TileRows:
             yield from table.combine_chunks().to_batches()
 
 
-def _unasked(ids: np.ndarray, times: np.ndarray) -> Timelines:
+def without_queries(ids: np.ndarray, times: np.ndarray) -> Timelines:
     none = np.zeros(0, np.int64)
     return Timelines(None, ids, times, np.zeros_like(ids), None, none, none, none, none)
 

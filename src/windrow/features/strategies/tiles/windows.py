@@ -17,7 +17,7 @@ from windrow.features.compute.buckets import lanes_of
 from windrow.features.compute.elements import Elements
 from windrow.features.compute.events import Events, QueryTimes, canonical_table
 from windrow.features.compute.partials import QUERY, STATE, combine_partials, partial
-from windrow.features.compute.spanned import Asked, Spanned
+from windrow.features.compute.spanned import LiveQueries, Spanned
 from windrow.features.compute.timeline import Timelines, key_ids, search
 from windrow.features.inputs.layout import EVENT_TIME, key_names, positional
 from windrow.features.strategies.group_events import GroupEvents
@@ -28,7 +28,7 @@ from windrow.features.strategies.tiles.tiling import (
     TILE_STATE,
     Tiling,
     _inner,
-    _unasked,
+    without_queries,
 )
 from windrow.rows.ordering import exact
 from windrow.rows.types import single_chunk
@@ -48,13 +48,13 @@ class Heads:
 
     raw: Events
     events: Timelines
-    asked: np.ndarray
+    query_times: np.ndarray
     query_keys: np.ndarray
     block_size: int = QUERY_BLOCK
 
     @functools.cached_property
     def order(self) -> np.ndarray:
-        return np.lexsort([self.asked, self.query_keys])
+        return np.lexsort([self.query_times, self.query_keys])
 
     def blocks(self) -> Iterator[np.ndarray]:
         """Queries, some at a time; at least one block, which may be empty."""
@@ -85,10 +85,10 @@ class Heads:
             first = np.searchsorted(keys, events.keys, "left")
             last = np.searchsorted(keys, events.keys, "right")
             never = np.zeros(0, np.int64)  # events of a log do not die
-            asked = Asked(self.asked[block], first, last, events.times, never, never)
+            live = LiveQueries(self.query_times[block], first, last, events.times, never, never)
             begins = search(high, first, last, events.times + 1)
             ends = np.maximum(begins, search(low, first, last, events.times + 1))
-            self._spanned[place] = self._elements[inputs].spanned(begins, ends, asked, events)
+            self._spanned[place] = self._elements[inputs].spanned(begins, ends, live, events)
         return partial(aggregation, self._spanned[place])
 
     @functools.cached_property
@@ -105,17 +105,17 @@ def boards(
     tables: Sequence[pa.Table],
     raw: Events,
     keys: pa.Table,
-    asked: np.ndarray,
+    query_times: np.ndarray,
     block_size: int = QUERY_BLOCK,
 ) -> Iterator[Board]:
-    """The boards of several aggregations, for queries with `keys` at the times `asked`."""
+    """The boards of several aggregations, for queries with `keys` at `query_times`."""
     names = key_names(keys.num_columns)
     sides = [keys, raw.keys, *(table.select(names) for table in tables)]
     all_keys = pa.concat_tables([positional(canonical_table(side)) for side in sides])
     ids = key_ids(all_keys.combine_chunks())
     ends = np.cumsum([side.num_rows for side in sides])
     query_keys, event_keys, *tile_keys = np.split(ids, ends[:-1])
-    heads = Heads(raw, _unasked(event_keys, raw.times), asked, query_keys, block_size)
+    heads = Heads(raw, without_queries(event_keys, raw.times), query_times, query_keys, block_size)
     count = int(ids.max(initial=-1)) + 1
     for tiling, table, own in zip(tilings, tables, tile_keys, strict=True):
         yield Board.make(tiling, table, own, count, heads)
@@ -173,7 +173,7 @@ class Board:
 
     def _partials(self, window: Window, block: np.ndarray) -> list[pa.Table]:
         """Partials for queries, sorted by key and time: of tiles, and of raw events at the ends."""
-        start, end = window.bounds(self.heads.asked[block])
+        start, end = window.bounds(self.heads.query_times[block])
         low, high = _inner(start, end, HOPS[0])
         none = low > high
         low, high = np.where(none, end, low), np.where(none, end, high)
@@ -253,25 +253,25 @@ class Tiled:
         times = group.effective_times(queries.times)
         place = np.flatnonzero(queries.live)
         keys = canonical_table(queries.keys).take(pa.array(place))
-        asked = times[place]
-        raw = self._raw(asked, bounds)
+        query_times = times[place]
+        raw = self._raw(query_times, bounds)
         sides = zip(self.scans, self.parts, strict=True)
         tables = [expanded(SortedRows(s, parts, bounds).below(None)) for s, parts in sides]
         rows = raw.times.size + sum(table.num_rows for table in tables)
         where = np.full(times.size, place.size)
         where[place] = np.arange(place.size)
         results: list[pa.Array] = []
-        for board in boards(self.tilings, tables, raw, keys, asked):
+        for board in boards(self.tilings, tables, raw, keys, query_times):
             for feature in board.tiling.aggregation.features():
                 results.append(board.feature(feature.window).take(pa.array(where)))
         return results, rows
 
-    def _raw(self, asked: np.ndarray, bounds: tuple[Bound | None, Bound | None]) -> Events:
+    def _raw(self, query_times: np.ndarray, bounds: tuple[Bound | None, Bound | None]) -> Events:
         """The raw events at the ends of windows, which tiles do not cover."""
         group = self.events.group.group
         wanted: Predicate | None = None
         for window in {feature.window for feature in group.features}:
-            for low, high in _raw_spans(window, asked):
+            for low, high in _raw_spans(window, query_times):
                 one = (col(EVENT_TIME) >= low) & (col(EVENT_TIME) < high)
                 wanted = one if wanted is None else wanted | one
         events, scan = self.events, self.events.scan
@@ -282,11 +282,11 @@ class Tiled:
         return events.events_of(SortedRows(scan, parts, bounds, events.level).below(None))
 
 
-def _raw_spans(window: Window, asked: np.ndarray) -> Iterator[tuple[int, int]]:
+def _raw_spans(window: Window, query_times: np.ndarray) -> Iterator[tuple[int, int]]:
     """Spans of time that hold all raw events at the ends of the windows."""
-    if not asked.size:
+    if not query_times.size:
         return
-    start, end = window.bounds(asked)
+    start, end = window.bounds(query_times)
     inner_start, inner_end = _inner(start, end, HOPS[0])
     for low, high in ((start, np.minimum(inner_start, end)), (np.maximum(inner_end, start), end)):
         some = low < high
