@@ -376,7 +376,7 @@ def test_days_that_are_none(shop: Path, capsys: pytest.CaptureFixture[str]) -> N
     there = ["training", "--project", str(shop)]
     assert "--start is 'May'" in refusal(capsys, "plan", *there, "--start", "May")
     days = ["--start", "2024-05-20", "--end", "2024-05-19"]
-    assert "comes after" in refusal(capsys, "backfill", *there, *days)
+    assert "is after" in refusal(capsys, "backfill", *there, *days)
 
 
 # with Spark

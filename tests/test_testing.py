@@ -786,7 +786,7 @@ def test_several_sources_count_together() -> None:
         sums([ratings(), log], {**both, "log": table}, SEEN)
     log_schema = types.set(1, pa.field("n", pa.int64(), nullable=False))
     assert sums([ratings(), log], {**both, "log": table.cast(log_schema)}, SEEN)[1] == 12
-    # A row is not taken away from another source, though it is the same.
+    # A row is not retracted from another source, though it is the same.
     same_row = [{"who": 1, "n": 2, "at": "2021-09-01"}]
     gone = [changed(True, "2021-09-02", OLD)]
     with pytest.raises(DataError, match="is not there"):
@@ -814,12 +814,12 @@ SNAPSHOTS = {"snapshots": "s", "partition": "ds"}
     [
         (
             DataError,
-            r"'ratings': mutations: {'user': 1, 'ts': '2021-09-01', 'stars': 5} is taken away at "
+            r"'ratings': mutations: {'user': 1, 'ts': '2021-09-01', 'stars': 5} is retracted at "
             r"2021-09-02T12:00:00\+00:00, but is not there",
             {},
             [changed(True, "2021-09-02 12:00", NEW), changed(False, "2021-09-02 12:01", NEW)],
         ),
-        (DataError, "is taken away at", {}, [*MUTATIONS, changed(True, "2021-09-05", NEW)]),
+        (DataError, "is retracted at", {}, [*MUTATIONS, changed(True, "2021-09-05", NEW)]),
         (DataError, "changes: .* is not there", CHANGES, feed("delete")),
         (DataError, "is_before is null in 1 mutations", {}, [changed(None, "2021-09-02", OLD)]),  # type: ignore[arg-type]
         (
@@ -898,7 +898,7 @@ def test_days_of_a_backfill() -> None:
     assert found(start="2021-09-30") == [1, 2, 3, 4]
     assert found(end=dt.date(2021, 9, 30)) == [0, 1, 2, 4]
     assert found(start="2021-09-30", end="2021-09-30") == [1, 2, 4]
-    with pytest.raises(OptionError, match="start 2021-10-01 comes after end 2021-09-30"):
+    with pytest.raises(OptionError, match="start 2021-10-01 is after end 2021-09-30"):
         found(start="2021-10-01", end="2021-09-30")
     with pytest.raises(OptionError, match="start is 'soon'; write a day"):
         found(start="soon")

@@ -34,7 +34,7 @@ __all__ = [
     "updates",
 ]
 
-# Loaded when first asked for: a command answers sooner, and Ctrl-C finds it listening.
+# Loaded at first use: commands start sooner, and Ctrl-C is handled from the start.
 _MODULES = {
     "windrow.algebra.windows": ["default_hops"],
     "windrow.features.definitions": ["GroupBy", "Join", "Queries"],

@@ -18,7 +18,7 @@ import windrow
 from windrow.errors import WindrowError
 
 REFUSED = 2  # argparse uses the same for arguments that it cannot read
-VERBOSE = "WINDROW_VERBOSE"  # asks for the same by the environment
+VERBOSE = "WINDROW_VERBOSE"  # the same, by the environment
 INTERRUPTED = 130  # what shells report for a process that Ctrl-C ended
 
 
@@ -34,7 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print(
             "windrow: interrupted. Nothing half-written remains: tables are as they were, or "
-            "complete. Run the command again to go on",
+            "complete. Run the command again to resume",
             file=sys.stderr,
         )
         return INTERRUPTED
@@ -81,7 +81,7 @@ def _without_tracebacks_of_py4j() -> Iterator[None]:
     handler.addFilter(lambda record: record.module != "java_gateway")
     root = logging.getLogger()
     if root.handlers:
-        yield  # whoever has set up logging has decided what to show
+        yield  # logging is set up by the caller, who decides what to show
         return
     root.addHandler(handler)
     try:
@@ -117,7 +117,7 @@ def _stop_unless(before: object) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    # --project may come before the command or after it; unless given it leaves no trace, so that
+    # --project may stand before the command or after it; unless given it leaves no trace, so that
     # the one place does not overwrite the other.
     where = argparse.ArgumentParser(add_help=False)
     where.add_argument(

@@ -34,7 +34,7 @@ class DefinitionError(WindrowError):
 
 
 class ShardNotFoundError(WindrowError):
-    """No shard rests at this URI."""
+    """There is no shard at this URI."""
 
 
 class ShardRetiredError(ShardNotFoundError):
@@ -42,7 +42,7 @@ class ShardRetiredError(ShardNotFoundError):
 
 
 class ShardExistsError(WindrowError):
-    """A shard rests at this URI already."""
+    """There is a shard at this URI already."""
 
 
 class UpperMismatchError(WindrowError):

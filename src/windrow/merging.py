@@ -415,7 +415,7 @@ def _split_collisions(
     same = equal_pairs(columns, order[tied - 1], order[tied])
     if same.all():
         return count
-    # Rare. In each mixed group the first row leads; those equal to it stay, the others go on to
+    # Rare. In each mixed group the first row leads; those equal to it stay, the others proceed to
     # the next round under a new leader.
     mixed = np.unique(groups[tied[~same]])
     pending = np.flatnonzero(np.isin(groups, mixed))
@@ -434,7 +434,7 @@ def _split_collisions(
 
 
 def _renumber(groups: np.ndarray) -> None:
-    """Number groups by first appearance, so that sums come out in sorted order."""
+    """Number groups by first appearance, so that sums are in sorted order."""
     _, first, inverse = np.unique(groups, return_index=True, return_inverse=True)
     rank = np.empty(first.size, np.int64)
     rank[np.argsort(first)] = np.arange(first.size)
@@ -507,7 +507,7 @@ def _slots(rows: int) -> np.ndarray:
 def _sum_within_bounds(groups: Any, leaders: Any, diffs: Any) -> Any:
     """For each group its first row and the sum of its diffs, without zeros.
 
-    A sum that would leave 64 bits is closed, and the group goes on under the row at hand.
+    A sum that would leave 64 bits is closed, and the group continues under the current row.
     """
     count = leaders.size
     current = np.arange(count)  # the sum that each group adds to now

@@ -78,7 +78,7 @@ def replace_column(table: pa.Table, name: str, values: np.ndarray) -> pa.Table:
 
 
 def consolidate(updates: pa.Table) -> pa.Table:
-    """Each (row, time) once, with the sum of its diffs; sums of zero are gone.
+    """Each (row, time) once, with the sum of its diffs; sums of zero are dropped.
 
     >>> import pyarrow as pa
     >>> log = pa.table({"x": [0.0, -0.0, None], "_time": [1, 1, 1], "_diff": [2, -1, 1]})

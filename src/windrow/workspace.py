@@ -1,6 +1,6 @@
-"""A project folder: `windrow.toml`, the definitions it names, and where their tables rest.
+"""A project folder: `windrow.toml`, the definitions it names, and where their tables are.
 
-A `Project` in Python is handed its joins; a command has only a folder. Here a folder becomes joins
+A `Project` in Python is given its joins; a command has only a folder. Here a folder becomes joins
 with names, so that every command finds the same definitions in the same way, and every mistake in
 them is reported with its file and line.
 """

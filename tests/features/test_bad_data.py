@@ -341,7 +341,7 @@ def test_bad_windows(length: str, options: dict[str, str], message: str) -> None
         ),
         (
             {"partition": "day", "start_partition": "1970-01-02", "end_partition": "1970-01-01"},
-            "views': start_partition '1970-01-02' comes after end_partition '1970-01-01'",
+            "views': start_partition '1970-01-02' is after end_partition '1970-01-01'",
         ),
         ({"partition": "day", "missing_partitions": "skip"}, "it is 'error' or 'ignore'"),
     ],

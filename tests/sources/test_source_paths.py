@@ -82,7 +82,7 @@ def test_tables_and_a_root_in_folders_of_any_name(spark: Any, tmp_path: Path) ->
     write(folder / "queries", "parquet", QUERIES, "all")
     one = join(folder, FORMATS)
     assert sums(project, one, FORMATS) == {1: {12}, 2: {9}, 3: {None}}
-    # Later files are taken in by themselves.
+    # Later files are ingested by themselves.
     for format_ in FORMATS[:-1]:
         write(folder / format_, format_, MORE, "two")
     assert sums(project, one, FORMATS[:-1]) == {1: {12}, 2: {10}, 3: {2}}

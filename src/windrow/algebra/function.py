@@ -5,12 +5,12 @@ A declaration is a frozen dataclass whose fields are the function's parameters. 
     law            what may be done with its states, see `law`
     takes, result  the types it takes, and the type it gives for each of them
     of_nothing     its value over no values: 0 for counts, NULL for the rest
-    state, lower   how values are held, see `kinds`, and what these states come to
+    state, lower   how values are held, see `kinds`, and the result of these states
     over_ranges    its results over ranges of rows, see `ranges`
     over_spans     its results where each row counts for a span of queries, see `spans`
 
 The last two follow from the states, and are declared where there is a faster way. Everything else
-asks the declaration; no other place tests for a function's name.
+dispatches on the declaration; no other place tests for a function's name.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@
     MONOID    mergeable only: sketches
     BASIC     needs every value
 
-A function declares its law; whoever maintains it asks the law, never the function's name.
+A function declares its law; its maintenance depends on the law, never on the function's name.
 """
 
 from __future__ import annotations

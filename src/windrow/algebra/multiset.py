@@ -1,7 +1,7 @@
 """Counts of values over ranges that move forward: histograms and unique counts.
 
 Along the queries of one key, windows only move forward, so a multiset of the window's values is
-kept by adding what enters and taking out what leaves: O(events + queries) per window.
+kept by adding what enters and removing what leaves: O(events + queries) per window.
 
 Values are codes 0 .. m - 1 in the order of the values.
 """
@@ -18,8 +18,8 @@ from numba import njit
 def range_distinct(codes: Any, size: Any, start: Any, end: Any) -> Any:
     """How many distinct codes lie in each [start, end).
 
-    Cheap where the ranges move forward; where one starts anew, the counts are cleared by taking
-    out what is in.
+    Cheap where the ranges move forward; where one starts over, the counts are cleared by removing
+    what is in them.
     """
     counts = np.zeros(size, np.int64)
     out = np.empty(start.size, np.int64)

@@ -1,4 +1,4 @@
-"""Ranges: events of a key lie together, in order of time, and a window is a range of positions.
+"""Ranges: events of a key are adjacent, in order of time, and a window is a range of positions.
 
 For each query a window is a range `[start, end)`. Along the queries of a key, ranges only move
 forward.
@@ -67,7 +67,7 @@ class Column:
         return low, high
 
     def float_sums(self, ranges: Ranges) -> np.ndarray:
-        """Sums over ranges; several aggregates of one window ask for the same."""
+        """Sums over ranges; shared by the aggregates of one window."""
         if self._sums and self._sums[-1][0] is ranges:
             return self._sums[-1][1]
         sums = range_sums(as_float64(self.values), ranges.start, ranges.end)

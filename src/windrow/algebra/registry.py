@@ -37,7 +37,7 @@ def declare(function: F) -> F:
         if other.code == code and other.name != name and other.state is not function.state:
             raise DefinitionError(
                 f"{where}: code {code} is that of {other.name}, whose states are others; bytes "
-                "that rest somewhere hold it, so take one that was never given"
+                "that are stored somewhere hold it, so take one that was never used"
             )
     FUNCTIONS[name] = function
     return function

@@ -2,8 +2,8 @@
 
 Queries of a key are sorted by time. Whatever decides whether a row counts for a query (its own
 time in the window, the times at which it appeared and disappeared) only switches once on and
-once off as queries go on, so a row counts for a range of queries, its *span*. Rows may come in any
-order, and nothing has to be taken back when one leaves.
+once off as queries advance, so a row counts for a range of queries, its *span*. Rows may arrive in
+any order, and nothing has to be subtracted when one leaves.
 
     group, exact        difference arrays: add where a span starts, subtract where it ends
     group, floats       a tree over the queries: a span is a few whole nodes; a query adds up the
@@ -61,7 +61,7 @@ class SpannedColumn:
 
     @functools.cached_property
     def float_sums(self) -> np.ndarray:
-        """The sum for each query; several aggregates ask for it."""
+        """The sum for each query; shared by several aggregates."""
         values, spans = as_float64(self.values), self.spans
         sums: np.ndarray = tree_sums(values, spans.first, spans.last, spans.queries)
         return sums

@@ -1,4 +1,4 @@
-"""Arrangements: shards by key, named by what they hold, and shared by whoever needs the same."""
+"""Arrangements: shards by key, named by their content, and shared by all who need the same."""
 
 from windrow.arrangements.catalogue import Entry, User, entries
 from windrow.arrangements.reading import Arrangement, cut_alike

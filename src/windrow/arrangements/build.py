@@ -1,9 +1,9 @@
 """Building and extending an arrangement: the pending steps, an append each.
 
-Rows are appended at the time at which they are taken in. A run that is interrupted resumes after
-the last finished step; if another process extends the same arrangement, the one that comes second
-looks again at what is left to do. Whoever uses an arrangement holds it: what others do to it
-meanwhile neither changes nor removes what is read.
+Rows are appended at the time at which they are ingested. An interrupted run resumes after the last
+finished step; if another process extends the same arrangement, the second one plans again what is
+left to do. Readers hold an arrangement: what others do to it meanwhile neither changes nor removes
+what is read.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ Reject = Callable[[Piece, str], None]  # stores the rows of a piece that have no
 
 
 class Narrowing(Protocol):
-    """Which rows of a step are wanted, of those that tasks read and of those that Spark reads."""
+    """Which rows of a step are kept, of those that tasks read and of those that Spark reads."""
 
     def over(self, rows: TaskRows) -> TaskRows: ...
     def frame(self, frame: DataFrame) -> DataFrame: ...
@@ -63,15 +63,15 @@ class Builder:
     def build(
         self, content: Content, todo: Todo, rows: int | None, work: Store, holds: ExitStack
     ) -> tuple[Shard, Todo]:
-        """The arrangement, with everything taken in that is not there yet; and how that was done.
+        """The arrangement, with all pending inputs ingested; and how that was done.
 
-        The shard stays as it is then, whatever others append: `holds` keeps it until it is closed.
+        The shard stays as it is then, whatever others append: it is held until `holds` closes.
         What was done is `todo`, unless another process was first. `rows` is about how many are
-        taken in; an arrangement for this run only rests beneath `work`.
+        ingested; an arrangement for this run only is stored beneath `work`.
         """
         if todo.uri is None:
             shard = self.open(f"{work.uri}/{content.name}", content)
-            self._take_in(content, todo, shard, rows)
+            self._ingest(content, todo, shard, rows)
             return shard.pin(), todo
         for left in reversed(range(ATTEMPTS)):
             with ExitStack() as attempt:
@@ -92,7 +92,7 @@ class Builder:
         shard = self.open(todo.uri, content)
         held = holds.enter_context(shard.hold(reader=self.reader))
         if todo.pending:
-            self._take_in(content, todo, shard, rows)
+            self._ingest(content, todo, shard, rows)
             held.advance(max(shard.upper - 1, held.time))
         if not todo.manifest.is_done(shard):
             raise UpperMismatchError(
@@ -125,7 +125,7 @@ class Builder:
         except ShardExistsError:  # another process was first
             return Shard.open(uri, storage_options=options)
 
-    def _take_in(self, content: Content, todo: Todo, shard: Shard, rows: int | None) -> None:
+    def _ingest(self, content: Content, todo: Todo, shard: Shard, rows: int | None) -> None:
         manifest = todo.manifest
         manifest.write(Store.at(shard.uri, self.stages.store.options_dict))
         with self.stages.stage(f"arrange {content.title}", rows):

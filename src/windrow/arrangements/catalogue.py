@@ -1,4 +1,4 @@
-"""The catalogue: which arrangements there are, how far their inputs are taken in, who uses them.
+"""The catalogue: which arrangements there are, how far their inputs are ingested, who uses them.
 
     catalogue/arrangements/ID/content.json      what it holds, for people
     catalogue/arrangements/ID/users/USER.json   who uses it, and when last
@@ -35,9 +35,9 @@ class User:
 
 @dataclass(frozen=True)
 class Entry:
-    """An arrangement as it rests; `title` are names of its sources.
+    """An arrangement as it is stored; `title` are names of its sources.
 
-    `files` are the input files that are taken in, `shards` the time up to which each shard was
+    `files` are the input files that were ingested, `shards` the time up to which each shard was
     read; `upper` and `since` are the arrangement's own frontiers. `users` have used it at some
     time, `readers` hold it right now.
     """

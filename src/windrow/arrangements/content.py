@@ -1,11 +1,11 @@
 """What an arrangement holds: a collection, by a key, with some columns. This names it.
 
-Whoever needs the same content finds the same arrangement: another join, a view, the online store.
+All who need the same content find the same arrangement: another join, a view, the online store.
 
-A stored row has the content's columns and one more, `__file`: the number of the input that the row
-came from. It lets an arrangement retract the rows of a file that was rewritten or removed,
-although the file no longer holds them. Rows of inputs that are never retracted by themselves
-(dated snapshots, shards) have the number 0.
+A stored row has the content's columns and one more, `__file`: the number of the row's input. By it
+an arrangement can retract the rows of a file that was rewritten or removed, although the file no
+longer holds them. Rows of inputs that are never retracted by themselves (dated snapshots, shards)
+have the number 0.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Content:
 
     @property
     def dated(self) -> frozenset[int]:
-        """The pieces of which each snapshot retracts what came before."""
+        """The pieces of which each snapshot retracts what precedes it."""
         return frozenset(n for n, piece in enumerate(self.pieces) if piece.replaced)
 
     @property

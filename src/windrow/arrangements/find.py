@@ -1,14 +1,14 @@
-"""Finding an arrangement: what is there, and what has to be done so that it holds what is wanted.
+"""Finding an arrangement: what is stored, and the steps that bring it up to date.
 
     arrangements/ID/GENERATION/                 a shard, named by its content
-    arrangements/ID/GENERATION/_manifests/      which inputs it has taken in
+    arrangements/ID/GENERATION/_manifests/      which inputs it has ingested
 
 - All inputs are the same: the arrangement is used as it is.
-- There are new files, or new updates of a shard: they are taken in, nothing else is read.
+- There are new files, or new updates of a shard: they are ingested, nothing else is read.
 - A file was rewritten or removed: the rows that it held are retracted, and what it holds now is
-  taken in, in the same append where tasks read the files.
+  ingested, in the same append where tasks read the files.
 - Most of it was rewritten or removed: it is rebuilt, as another generation.
-- A new snapshot came: it is taken in, and the one before it is read once more, to be retracted.
+- There is a new snapshot: it is ingested, and the one before it is read once more, to be retracted.
 - A run was interrupted: it resumes after the last finished step.
 """
 
@@ -27,7 +27,7 @@ from windrow.shard.shard import Shard
 from windrow.storage.names import digest
 from windrow.storage.store import Store
 
-STEP_ROWS = 64_000_000  # rows of files that one append takes in; an interrupted run repeats one
+STEP_ROWS = 64_000_000  # rows of files that one append ingests; an interrupted run repeats one
 REBUILT = 0.5  # of an arrangement's bytes: with more than that rewritten or removed, it is rebuilt
 
 
@@ -35,8 +35,8 @@ REBUILT = 0.5  # of an arrangement's bytes: with more than that rewritten or rem
 class Todo:
     """What is to be done to an arrangement: the steps of `manifest` after the first `done`.
 
-    `uri` None is an arrangement for one run only. `rows` are those that are there. With `chosen`,
-    only rows of the inputs with these numbers are wanted, the others are left out of the read.
+    `uri` None is an arrangement for one run only. `rows` are those that are stored. With
+    `chosen`, only rows of the inputs with these numbers are read.
     """
 
     uri: str | None
@@ -46,7 +46,7 @@ class Todo:
     reason: str
     chosen: tuple[int, ...] | None = None
     large: Mapping[int, int] = field(default_factory=dict)  # prefixes of large keys, and their rows
-    parts: tuple[Part, ...] = field(default=(), repr=False)  # those that are there and wanted
+    parts: tuple[Part, ...] = field(default=(), repr=False)  # those that are stored and read
 
     @property
     def action(self) -> str:
@@ -104,7 +104,7 @@ class Inputs:
 
 
 def find(content: Content, root: Store) -> Todo:
-    """What has to be done for the arrangement of `content` beneath `root`, given what is there."""
+    """What has to be done for the arrangement of `content` beneath `root`, given what is stored."""
     inputs = Inputs.of(content)
     if inputs is None:
         why = "a change behind a name would not be noticed, so it is built each time"
@@ -117,10 +117,10 @@ def find(content: Content, root: Store) -> Todo:
     manifest = _extended(inputs, Manifest(), frozenset())
     why = "most of its files were rewritten or removed" if generations else "not there yet"
     if generations and content.dated:
-        why = "a snapshot or a mutation was rewritten, removed, or came late"
+        why = "a snapshot or a mutation was rewritten, removed, or is late"
     if generations and inputs.shards:
-        why = "the shard no longer tells what has changed since"
-    # Files may be as they were when an earlier generation was built, which has gone on since.
+        why = "the shard has forgotten what has changed since"
+    # Files may be as they were when an earlier generation was built, which was extended since.
     name = manifest.digest
     while name in generations:
         name = digest(name)
@@ -154,7 +154,7 @@ def _candidate(folder: Store, generation: str, inputs: Inputs) -> Todo | None:
 
 
 def as_it_is(shard: Shard, reason: str) -> Todo:
-    """A shard that is read where it rests: nothing has to be done."""
+    """A shard that is read as it is: nothing has to be done."""
     return Todo(
         shard.uri,
         Manifest(shards={0: shard.upper}),
@@ -188,7 +188,7 @@ def _unchanged(inputs: Inputs, current: Manifest, shard: Shard, store: Store) ->
 
 
 def _extension(inputs: Inputs, current: Manifest, shard: Shard, store: Store) -> Todo | None:
-    """Take in what is new, and retract what was rewritten or removed."""
+    """Ingest what is new, and retract what was rewritten or removed."""
     done = current.done(shard)
     pending = {n for step in current.steps[done:] for n in step.numbers().values()}
     there = {file: n for file, n in current.files.items() if n not in pending}
@@ -220,7 +220,7 @@ def _extension(inputs: Inputs, current: Manifest, shard: Shard, store: Store) ->
 
 
 def _taken_shards(inputs: Inputs, current: Manifest, done: int) -> dict[int, int] | None:
-    """How far each shard was read; None if one has forgotten what came after."""
+    """How far each shard was read; None if one has forgotten what changed after that."""
     taken = dict(current.shards)
     for step in current.steps[done:]:
         for take in step.takes:
@@ -233,9 +233,9 @@ def _taken_shards(inputs: Inputs, current: Manifest, done: int) -> dict[int, int
 
 
 def _chosen(inputs: Inputs, there: Mapping[InputFile, int]) -> tuple[tuple[int, ...] | None, bool]:
-    """The numbers of the files that are wanted, None for all; and whether they can be told apart.
+    """The numbers of the files to read, None for all; and whether they can be told apart.
 
-    Files that are there but not wanted are left out of the read, unless they share their number
+    Stored files that are not requested are left out of the read, unless they share their number
     with files that are.
     """
     unwanted = {number for file, number in there.items() if file not in inputs.files}
@@ -266,7 +266,7 @@ def _follows(snapshots: tuple[int, ...], earlier: tuple[int, ...]) -> bool:
 
 
 def _extended(inputs: Inputs, kept: Manifest, gone: frozenset[int]) -> Manifest:
-    """`kept`, and the steps that retract `gone` and take in all inputs that it does not hold."""
+    """`kept`, and the steps that retract `gone` and ingest all inputs that it does not hold."""
     content = inputs.content
     added = inputs.files - kept.files.keys()
     steps: list[Step] = []
@@ -285,7 +285,7 @@ def _extended(inputs: Inputs, kept: Manifest, gone: frozenset[int]) -> Manifest:
     retracts = tuple(sorted(gone))
     if retracts and steps and steps[0].apart:
         steps[0] = replace(steps[0], retracts=retracts)  # what a file held and holds, at one time
-    elif retracts or not steps:  # there may be nothing to take in: that is noted all the same
+    elif retracts or not steps:  # there may be nothing to ingest: that is recorded too
         steps.insert(0, Step((), retracts=retracts))
     files = dict(kept.files)
     stamped = {(file.piece, file.uri): file for file in added}
@@ -351,7 +351,7 @@ def whole(content: Content) -> tuple[Step, ...]:
 
 
 def lost_files(files: Iterable[InputFile], options: dict[str, str] | None) -> set[InputFile]:
-    """Files that were rewritten or removed, and are not just left out of what is wanted."""
+    """Files that were rewritten or removed, and are not just left out of the request."""
 
     def is_lost(file: InputFile) -> bool:
         store, name = Store.of_file(file.uri, options)

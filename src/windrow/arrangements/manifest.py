@@ -1,8 +1,8 @@
-"""Manifests: which inputs an arrangement has taken in, and the steps that lead there.
+"""Manifests: which inputs an arrangement has ingested, and the steps that lead there.
 
 An input is a file, known by its URI and a stamp that changes when it is rewritten, or a shard,
 known by how far it has been read. Every step is one append, marked with the manifest's digest and
-the step's number: so it is known, whatever happened, which inputs are in.
+the step's number: so it is known, whatever happened, which inputs were ingested.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class Manifest:
         return f"{self.digest}-{step}"
 
     def done(self, shard: Shard) -> int:
-        """How many of the steps the shard has taken in."""
+        """How many of the steps the shard has."""
         return sum(shard.marked(self.mark(n)) is not None for n in range(len(self.steps)))
 
     def is_done(self, shard: Shard) -> bool:

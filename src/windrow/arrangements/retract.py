@@ -1,7 +1,7 @@
-"""Retractions: the rows that files held before they were rewritten or removed, taken out again.
+"""Retractions: the rows that files held before they were rewritten or removed.
 
 The files no longer hold these rows, but the arrangement does, each with the number of its file:
-tasks read them from there, and append them with their signs turned.
+tasks read them from there, and append them with negated diffs.
 """
 
 from __future__ import annotations

@@ -27,9 +27,9 @@ from windrow.shard.spec import PREFIX
 from windrow.updates import DIFF, TIME, int64_values
 
 CHUNK_ROWS = (4_096, 65_536)  # of a run, that are read at a time: at least, at most
-HELD_BYTES = 128 << 20  # of all runs, as they rest
+HELD_BYTES = 128 << 20  # of all runs, as they are stored
 
-Keep = Callable[[pa.Table], pa.Table]  # the rows that are wanted, of some
+Keep = Callable[[pa.Table], pa.Table]  # the rows to keep, of some
 
 
 class SortedRows:

@@ -1,4 +1,4 @@
-"""What the commands do, one module each: called by `windrow.cli`, and by whoever wants the same.
+"""What the commands do, one module each: called by `windrow.cli`, or from Python.
 
-They print for people, on standard output; what they work with comes from a `Workspace`.
+They print for people, on standard output; they work on a `Workspace`.
 """

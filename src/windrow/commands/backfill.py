@@ -21,7 +21,7 @@ def backfill(
     progress: bool | None = None,
     rows: int = 5,
 ) -> DataFrame:
-    """Backfill a join, print the summary, `rows` rows and where the result rests; return it."""
+    """Backfill a join, print the summary, `rows` rows and where the result is stored; return it."""
     check_days(start, end)
     join = workspace.join(name)
     project = workspace.project(progress=progress)

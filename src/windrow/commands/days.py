@@ -11,7 +11,7 @@ def check_days(start: str | None, end: str | None) -> None:
     """Both are days, and in order; a range that ends before it starts would answer nothing."""
     days = [_day(text, what) for text, what in ((start, "--start"), (end, "--end"))]
     if days[0] is not None and days[1] is not None and days[0] > days[1]:
-        raise OptionError(f"--start {start} comes after --end {end}; both days are included")
+        raise OptionError(f"--start {start} is after --end {end}; both days are included")
 
 
 def _day(text: str | None, what: str) -> date | None:

@@ -4,7 +4,7 @@ Two encodings, both with NULL first and NaN last, as in Spark's ORDER BY:
 
 - `coarse`: one int64 per value that never decreases along the order. Exact for most fixed-width
   types without NULLs; a string keeps its first eight bytes, a wide decimal its leading bits.
-  It needs nothing but the value, so it can rest in files, statistics and slice bounds.
+  It needs nothing but the value, so it can be stored in files, statistics and slice bounds.
 - `exact`: one int64 per row that decides every comparison among the rows given. Where `coarse`
   is not enough, the values are ranked among each other.
 """

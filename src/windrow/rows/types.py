@@ -30,7 +30,7 @@ _SAME = (
 
 
 def canonical_type(type_: pa.DataType, where: str) -> pa.DataType:
-    """The Arrow type that rests in a shard for `type_`, or a SchemaError that names `where`.
+    """The Arrow type that a shard stores for `type_`, or a SchemaError that names `where`.
 
     Variants of layout (dictionary, large and view strings, fixed-size lists, time units) become
     the one layout that Spark and Delta use.
@@ -76,7 +76,7 @@ def canonical_type(type_: pa.DataType, where: str) -> pa.DataType:
         if t.is_unsigned_integer(type_):
             hint = "Spark has no unsigned integers; cast to the next larger signed type"
         elif t.is_duration(type_) or t.is_interval(type_):
-            hint = "intervals do not rest in Delta tables; cast to BIGINT microseconds"
+            hint = "Delta tables cannot store intervals; cast to BIGINT microseconds"
         elif t.is_time(type_):
             hint = "cast it to BIGINT microseconds or to STRING"
         elif t.is_list_view(type_) or t.is_large_list_view(type_):
@@ -88,7 +88,7 @@ def canonical_type(type_: pa.DataType, where: str) -> pa.DataType:
 
 
 def is_storable(type_: pa.DataType) -> bool:
-    """Whether a column of this type can rest in a shard."""
+    """Whether a shard can store a column of this type."""
     try:
         canonical_type(type_, "")
     except SchemaError:

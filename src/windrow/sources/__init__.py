@@ -1,1 +1,1 @@
-"""Where rows come from: tables, files and DataFrames."""
+"""Sources of rows: tables, files and DataFrames."""

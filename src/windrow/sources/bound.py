@@ -46,7 +46,7 @@ class BoundTable:
 
     `schema` is Spark's, as Arrow. `uris` are the files, if it is files. `parquet` are their
     footers, if tasks may read them; otherwise `obstacle` says why not. `load` makes a DataFrame
-    of all files, or of those given; Spark is not asked before one is needed.
+    of all files, or of those given; Spark is not used before one is needed.
     """
 
     what: str
@@ -130,7 +130,7 @@ class BoundTable:
         return self.only(found or [file.uri for file in self.parquet.files[:1]])
 
     def times(self, column: str) -> tuple[int, int] | None:
-        """The first and last millisecond of a column of times; None if nobody knows."""
+        """The first and last millisecond of a column of times; None if unknown."""
         source = self.sources.get(column)
         return None if self.parquet is None or source is None else self.parquet.times(source)
 
@@ -148,7 +148,7 @@ class BoundTable:
         return parquet.without(source)
 
     def stamps(self) -> dict[str, str] | None:
-        """For each file what changes when it is written anew; None if the table is not files."""
+        """For each file a stamp that changes when it is rewritten; None for other tables."""
         if self.uris is None:
             return None
         if self.parquet is not None:
@@ -344,7 +344,7 @@ def _in_range(
 def _days_in_range(
     by_file: Mapping[str, str], partitions: PartitionRange, what: str
 ) -> tuple[str, ...]:
-    """The files of the partitions asked for, all of which have to be there."""
+    """The files of the requested partitions, all of which have to exist."""
     partitions.check(sorted(set(by_file.values())), what)
     return tuple(uri for uri, day in by_file.items() if day in partitions)
 

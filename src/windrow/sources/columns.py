@@ -1,4 +1,4 @@
-"""Columns as Windrow takes them from a table: one declaration, for Spark's reader and for tasks.
+"""Columns as Windrow reads them from a table: one declaration, for Spark's reader and for tasks.
 
 A column is made from one column of the table in one of a few forms. `sql` says it to Spark,
 `make` does it with Arrow; the two agree.

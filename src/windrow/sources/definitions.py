@@ -1,4 +1,4 @@
-"""Where rows come from, as users write it: logs of events, tables that change, landed aggregates.
+"""Sources of rows, as users define them: logs of events, tables that change, landed aggregates.
 
 All are frozen and checked when made; errors name the field and suggest a fix. What can only be
 known with the data at hand (columns, types) is checked when a source is bound to its tables.

@@ -41,7 +41,7 @@ def has_subquery(text: str) -> bool:
 def refuse_subquery(text: str | None, what: str) -> None:
     if text is not None and has_subquery(text):
         raise DefinitionError(
-            f"{what}: {text!r} has a subquery, and rows that were taken in would not follow what "
+            f"{what}: {text!r} has a subquery, and rows that were ingested would not follow what "
             "it reads; join the tables beforehand, in a view or a DataFrame"
         )
 

@@ -57,12 +57,12 @@ class TimeFilter:
 
 @dataclass(frozen=True)
 class SourceFile:
-    """A Parquet file: where it is, what it weighs, and the rows of its row groups."""
+    """A Parquet file: where it is, its size, and the rows of its row groups."""
 
     uri: str
     bytes: int
     groups: tuple[int, ...]
-    stamp: str  # changes when the file is written anew
+    stamp: str  # changes when the file is rewritten
 
     @property
     def rows(self) -> int:
@@ -249,8 +249,8 @@ class ParquetFiles:
     def shares(self, parallelism: int) -> tuple[tuple[Span, ...], ...]:
         """The row groups in even shares, a multiple of `parallelism`, in the order of files.
 
-        Row groups are not cut, so some numbers of shares come out more even than others: the one
-        is taken with which all tasks together finish first.
+        Row groups are not cut, so some numbers of shares are more even than others: the one is
+        chosen with which all tasks together finish first.
         """
         groups = [(f.uri, n, rows) for f in self.files for n, rows in enumerate(f.groups)]
         sizes = np.array([rows for _, _, rows in groups], np.int64)

@@ -1,4 +1,4 @@
-"""The columns of a folder of Parquet files, as Spark would type them, without asking it.
+"""The columns of a folder of Parquet files, as Spark would type them, found without Spark.
 
 Spark lists the folder and reads a footer for every table it is shown, which takes longer than
 planning all the rest. Where the answer is plain, it is found here, from the same files; where

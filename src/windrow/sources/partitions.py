@@ -1,4 +1,4 @@
-"""Ranges of date partitions, and what is wrong if a day is not there."""
+"""Ranges of date partitions, and the error if a day is missing."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class PartitionRange:
                 raise DefinitionError(f"{what} is {day!r}; write a day like '2021-09-30'")
         if self.start is not None and self.end is not None and self.start > self.end:
             raise DefinitionError(
-                f"start_partition {self.start!r} comes after end_partition {self.end!r}"
+                f"start_partition {self.start!r} is after end_partition {self.end!r}"
             )
         if self.missing not in ("error", "ignore"):
             raise DefinitionError(

@@ -37,7 +37,7 @@ _SNAPSHOT_TIME = "__snapshot_time"
 
 @dataclass(frozen=True)
 class Piece:
-    """A table of a source, and how its rows are taken.
+    """A table of a source, and how its rows are read.
 
     `known_at` names the column that says when an update became known, `sign` the one that says
     whether it adds or retracts a row, and its form. `replaced` are the times of snapshots,
@@ -54,7 +54,7 @@ class Piece:
     required: tuple[str, ...] = ()
     rows: FileRows | None = None
     reason: str = ""
-    shard: Shard | None = None  # the shard that the rows rest in
+    shard: Shard | None = None  # the shard that stores the rows
 
     def taking(
         self, columns: tuple[Taken, ...], required: tuple[str, ...], engine: Engine

@@ -1,1 +1,1 @@
-"""What Windrow asks of Spark: a session, schemas, errors, tasks and their reports."""
+"""What Windrow needs of Spark: a session, schemas, errors, tasks and their reports."""

@@ -19,7 +19,7 @@ _POLL_SECONDS = 0.2
 
 
 class Progress(Protocol):
-    """Whoever wants to know how far work is."""
+    """An observer of how far work is."""
 
     @contextmanager
     def stage(self, title: str, rows: int | None = None) -> Iterator[None]:
@@ -97,6 +97,6 @@ def running_tasks(spark: SparkSession) -> tuple[int, int] | None:
 
 
 def progress_for(spark: SparkSession, wanted: bool | None) -> Progress:
-    """Bars if they are wanted; by default, if someone sits at a terminal."""
+    """Bars if requested; by default, if standard error is a terminal."""
     shown = sys.stderr.isatty() if wanted is None else wanted
     return Bars(spark) if shown else Silent()

@@ -1,4 +1,4 @@
-"""The few things Windrow asks of a Spark session, for classic and Connect sessions alike."""
+"""The few things Windrow needs of a Spark session, for classic and Connect sessions alike."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ mode, and Spark's defaults for whatever else gives an expression or a file anoth
 
 A DataFrame of the user is not evaluated under other settings than its own. Its analysed plan, in
 which every expression has its zone and mode already, is taken into the clone; Windrow's expressions
-are put on top and analysed there; and the whole is executed where the DataFrame came from.
+are put on top and analysed there; and the whole is executed in the DataFrame's own session.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def _clone(spark: SparkSession) -> SparkSession:
 
 
 def release(clone: Any) -> None:
-    """Let go of a clone; one of Spark Connect is kept on the server until then."""
+    """Release a clone; one of Spark Connect is kept on the server until then."""
     if is_remote(clone):
         with contextlib.suppress(Exception):
             clone._client.release_session()

@@ -41,7 +41,7 @@ _SCHEMA = pa.schema(
 
 @dataclass(frozen=True)
 class WrittenFile:
-    """A part that rests in the store but not yet in the log: what a task reports."""
+    """A part that is stored but not yet in the log: what a task reports."""
 
     path: str
     rows: int

@@ -1,8 +1,8 @@
 """Definitions under unit test: a few rows in, features out, in milliseconds and without Spark.
 
 A backfill needs tables and a Spark session; whether a window, a condition or a default is the one
-that was meant can be seen on five rows. The rows are Python data, the features come from the very
-code that a Spark task runs over its slice, and the checks and their errors are those of a backfill.
+that was meant can be seen on five rows. The rows are Python data, the features are computed by
+the code that a Spark task runs over its slice, and checks and errors are those of a backfill.
 """
 
 from __future__ import annotations
@@ -154,10 +154,10 @@ def _source_rows(
 
 
 def _within(times: pa.Array, start: str | date | None, end: str | date | None) -> np.ndarray:
-    """Which queries are asked for; those without a time always are."""
+    """Which queries are requested; those without a time always are."""
     low, high = first_millisecond(start, "start"), first_millisecond(end, "end")
     if low is not None and high is not None and low > high:
-        raise OptionError(f"start {start!s} comes after end {end!s}")
+        raise OptionError(f"start {start!s} is after end {end!s}")
     millis, valid = to_millis(times)
     outside = np.zeros(millis.size, np.bool_)
     if low is not None:

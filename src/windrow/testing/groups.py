@@ -86,7 +86,7 @@ def _times(part: Part) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _alive(group: GroupBy, parts: Sequence[Part], events: Events) -> Events:
-    """The rows with their lifetimes, from updates that say when they came and went."""
+    """The rows with their lifetimes, from updates that say when they appeared and disappeared."""
     sizes = [part.rows.table.num_rows for part in parts]
     update, known_at, diffs = (np.concatenate(each) for each in zip(*_updates(parts), strict=True))
     # A row is retracted only from its own source.
@@ -113,7 +113,7 @@ def _alive(group: GroupBy, parts: Sequence[Part], events: Events) -> Events:
 
 
 def _updates(parts: Sequence[Part]) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Which row (of all parts) comes or goes, when, and how often."""
+    """Which row (of all parts) is added or retracted, when, and how often."""
     found, start = [], 0
     for part in parts:
         size = part.rows.table.num_rows
@@ -140,7 +140,7 @@ def _not_there(group: GroupBy, parts: Sequence[Part], row: int, time: int) -> Da
     when = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=time)
     shown = {name: values[name] for name in names}
     return DataError(
-        f"{parts[at].what}: {shown} is taken away at {when.isoformat()}, but is not there"
+        f"{parts[at].what}: {shown} is retracted at {when.isoformat()}, but is not there"
     )
 
 

@@ -1,4 +1,4 @@
-"""The tables of a source, in memory: which of their rows are taken, and when each came or went.
+"""The tables of a source, in memory: which of their rows count, and when each became known.
 
 This is what `windrow.sources.pieces` does with tables on Spark.
 """
@@ -50,7 +50,7 @@ def given_rows(source: Source, data: Any, schema: pa.Schema | None) -> dict[str,
 
 
 def _known_at_of(source: Source, table: str) -> list[str]:
-    """The column of a table that says when a row came or went, if there is one."""
+    """The column of a table that says when a row became known, if there is one."""
     if isinstance(source, EntitySource):
         return [] if table == "snapshots" else [UpdateColumns.of(source, table).known_at]
     known = source.known if isinstance(source, EventSource) else None
@@ -61,7 +61,7 @@ def raw_times(definition: Source | Queries, known_at: Sequence[str] = ()) -> lis
     """The columns of a table, before select, that become its times as they are."""
     if not definition.selected:
         return [definition.time, *known_at]
-    # An expression, which is more than the name of a column, wants the values as they were given.
+    # An expression, which is more than the name of a column, needs the values as they were given.
     wanted = {definition.time, *known_at}
     names = [plain_name(text) for name, text in definition.selected if name in wanted]
     kept = wanted - {definition.time} - {name for name, _ in definition.selected}

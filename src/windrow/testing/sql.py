@@ -23,7 +23,7 @@ _PLAIN = re.compile(r"\s*(?:(?P<name>[A-Za-z_]\w*)|`(?P<quoted>(?:[^`]|``)+)`)\s
 _WORDS = frozenset({"null", "true", "false", "current_date", "current_timestamp"})
 _INTEGERS = ("TINYINT", "SMALLINT", "INT", "BIGINT")
 _MACROS = (
-    # Spark asks for NULL before it asks for zero.
+    # Spark checks for NULL before it checks for zero.
     "divide(a, b) AS CASE WHEN a IS NOT NULL AND b = 0 THEN error('division by zero')"
     " ELSE a / b END",
     "div(a, b) AS CASE WHEN a IS NOT NULL AND b = 0 THEN error('division by zero')"
@@ -102,7 +102,7 @@ def _connection() -> Any:
         connection = duckdb.connect(":memory:")
         connection.execute("SET TimeZone = 'UTC'")
         connection.execute("SET threads = 1")
-        # An optimizer may ask in another order than the text, where a division by zero shows.
+        # An optimizer may evaluate in another order than the text, where a division by zero shows.
         connection.execute("PRAGMA disable_optimizer")
         for macro in _MACROS:
             connection.execute(f"CREATE MACRO spark_{macro}")

@@ -1,6 +1,6 @@
 """How many different values there are, and how often each occurs.
 
-Over ranges a multiset of the window's values is kept: add what enters, take out what leaves. With
+Over ranges a multiset of the window's values is kept: add what enters, remove what leaves. With
 all values of a window at hand the exact answer costs no more than a sketch, and is within any
 error: estimates appear where partial states are joined.
 """

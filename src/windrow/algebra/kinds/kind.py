@@ -91,7 +91,7 @@ class Kind(ABC):
         raise NotImplementedError(f"{type(self).__name__} is not a group")
 
     def is_whole(self, held: Held) -> bool:
-        """Whether no state lacks what was taken out of it, given that no count is negative."""
+        """Whether no state holds less than nothing, given that no count is negative."""
         return True
 
     def is_sound(self, held: Held) -> bool:

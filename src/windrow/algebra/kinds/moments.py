@@ -69,7 +69,7 @@ def central(
     """D2, D3 and D4 of each state as mantissas and exponents, (n, 3) each.
 
     `o1`, `d1` are offsets and data of S1, and so on; a sum that is not kept has empty numbers,
-    and what needs it comes out as nonsense.
+    and what depends on it is undefined.
     """
     acc = np.zeros(LIMBS, np.int64)
     mantissas = np.zeros((counts.size, 3), np.float64)

@@ -1,7 +1,7 @@
 """Partial states that are exact sums: sum, avg, the moments, bool and/or.
 
 Every field adds and subtracts without loss: counts as integers, sums as wide numbers (see `wide`).
-NaN and infinities are counted apart, so that they go as they came.
+NaN and infinities are counted apart, so that they can be subtracted again.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class Numbers(Kind):
 class _Parts:
     """Rows by what is summed together, and how these sums are added up to those of groups.
 
-    Rows that come, and rows that go, are summed by group; rows with larger diffs one by one, and
+    Rows with diffs 1 and -1 are summed by group; rows with larger diffs one by one, and
     are multiplied. Without diffs the sums are those of groups already.
     """
 

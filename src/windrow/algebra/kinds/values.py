@@ -112,7 +112,7 @@ class Bests(Kind):
 
     def _ranked(self, words: np.ndarray, groups: np.ndarray) -> np.ndarray:
         """The rows that are kept: by group, the best first."""
-        # The position comes last, so that rows which are equal stay in their order.
+        # The position is the last word, so that rows which are equal stay in their order.
         words = np.vstack([groups, words, np.arange(groups.size)])
         rows = sort_words(words)
         if self.order.unique and rows.size:

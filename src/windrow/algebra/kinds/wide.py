@@ -1,7 +1,7 @@
 """Exact sums of integers, decimals, and powers of floats, as short strings of bytes.
 
-A float sum that is rounded while it is built depends on the order of its parts and cannot be
-taken apart again. A *wide number* is exact: an integer times a power of 256. It takes as many
+A float sum that is rounded while it is built depends on the order of its parts, and nothing can
+be subtracted from it. A *wide number* is exact: an integer times a power of 256. It takes as many
 bytes as the sum needs, adding and subtracting leave no residue, and there is one way to write
 each number, so that equal sums are equal bytes:
 

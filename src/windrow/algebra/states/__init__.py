@@ -3,7 +3,7 @@
 A tile holds the states of its rows, the online store those of a key, a view those of a group, and
 a request combines a few of them. A state is lifted from updates, combined with others in any
 grouping, subtracted where the function's law allows it, lowered to the result, and written as
-bytes that rest for years.
+bytes that are stored for years.
 
 States of one function over values of one type are handled, whole columns at a time, by
 
@@ -94,9 +94,9 @@ class States:
         """One state for each group, of the rows in it.
 
         A NULL value counts as a row, and not as a value. `times` are int64 milliseconds (None
-        where the function does not ask for the order of rows), `groups` int64 in [0, count).
-        `diffs` (int64; None is once each) say how often each row is there; a negative one takes
-        rows away, which only groups allow. A group without rows has the empty state, which
+        where the function does not depend on the order of rows), `groups` int64 in [0, count).
+        `diffs` (int64; None is once each) say how often each row is there; a negative one retracts
+        rows, which only groups allow. A group without rows has the empty state, which
         combines without effect.
         """
         if times is None:
@@ -131,7 +131,7 @@ class States:
         )
 
     def invert(self, states: pa.Array) -> pa.Array:
-        """States that cancel these: of the same rows, taken away."""
+        """States that cancel these: of the same rows, retracted."""
         if not self.invertible:
             raise self._not_invertible()
         rows, filled, *columns = states.flatten()
@@ -148,7 +148,7 @@ class States:
         return self.combine(both, np.tile(np.arange(size), 2), size)
 
     def rows(self, states: pa.Array) -> np.ndarray:
-        """How many rows each state has, those with NULL included: none, and its group is gone."""
+        """How many rows each state has, those with NULL included; a group without rows is none."""
         found: np.ndarray = states.flatten()[0].to_numpy(zero_copy_only=False)
         return found
 
@@ -171,7 +171,7 @@ class States:
         return self.lift(pa.array([], self.value_type), nothing, nothing, count)
 
     def serialise(self, states: pa.Array) -> pa.Array:
-        """The bytes of each state, to rest in a store; any later release reads them or refuses."""
+        """The bytes of each state, to be stored; any later release reads them or refuses."""
         rows, filled, *columns = states.flatten()
         # NULLs are fewer than rows, often none: their number takes the least bytes.
         nulls = rows.to_numpy(zero_copy_only=False) - filled.to_numpy(zero_copy_only=False)

@@ -1,4 +1,4 @@
-"""Elements: the values that an aggregation takes in, one or several for each event."""
+"""Elements: the input values of an aggregation, one or several for each event."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ t = pa.types
 
 @dataclass(frozen=True)
 class Elements:
-    """The values that an aggregation takes in, in the order of events, without NULLs.
+    """The input values of an aggregation, in the order of events, without NULLs.
 
     An event has none (its value is null, or its condition does not hold), one, or, of a list or
     map, many. `events` is the event position of each; `below` counts the elements before each

@@ -69,7 +69,7 @@ def _timelines(events: Events, queries: QueryTimes, times: np.ndarray) -> Timeli
 def spanned_features(
     group: GroupBy, events: Events, queries: QueryTimes, timelines: Timelines
 ) -> list[pa.Array]:
-    """Features over rows that come and go: each row counts for a span of queries."""
+    """Features over rows that change: each row counts for a span of queries."""
     assert events.lives is not None
     dead = ~queries.live
     order = timelines.query_order

@@ -1,7 +1,7 @@
 """Rows of a changing table as lifetimes: when each appeared, and when it disappeared.
 
-Updates say that at a time copies of a row appeared or disappeared. Matching the two
-gives rows that live in `[born, died)`, and updates that retract what was never there.
+Updates say that at a time copies of a row appeared or disappeared. Matching the two gives
+rows that live in `[born, died)`, and updates that retract what was never there.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def lifetimes_in_place(
     snapshots: Sequence[int],
     near: np.ndarray,
 ) -> Lifetimes:
-    """The same for updates of which those of equal rows lie side by side, under one number.
+    """The same for updates of which those of equal rows are adjacent, under one number.
 
     Every update keeps its place, if each stands for one row at most (`rows` is then all of them
     in order); one that has no row of its own never lives.
@@ -129,7 +129,7 @@ def _match(ids: Any, known_at: Any, diffs: Any, order: Any, snapshots: Any) -> A
     missing = np.empty(n, np.int64)
     absent = used = p = 0
     while p < n:
-        # All updates of one row; its open lives are rows[oldest:used], which came in that order.
+        # All updates of one row; its open lives are rows[oldest:used], in the order of birth.
         group = ids[order[p]]
         oldest = used
         total = 0

@@ -1,4 +1,4 @@
-"""Partial features: for some of the events, the state of each query, to be joined with the rest.
+"""Partial features: for some of the events, the state of each query, to be combined with others.
 
 Tasks that each see a share of the events, in any order, make partials; one that has them all
 combines and lowers them. A partial of a feature is a table
@@ -90,7 +90,7 @@ def combine_partials(states: States, tables: Sequence[pa.Table], queries: int) -
     codes = [exact(level) for level in levels]
     lanes, leader = lanes_of(np.vstack([query, *codes]))
     found = states.combine(partial, lanes, leader.size)
-    there = states.rows(found) > 0  # a bucket whose rows were all retracted is gone
+    there = states.rows(found) > 0  # a bucket whose rows were all retracted does not exist
     if not there.all():
         found, leader = found.filter(pa.array(there)), leader[there]
     return bucket_maps(states.lower(found), query[leader], leader, levels, codes, queries)

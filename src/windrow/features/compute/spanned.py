@@ -47,7 +47,7 @@ class LiveQueries:
         born, died = lives
         if timelines.order is not None:
             born, died = born[timelines.order], died[timelines.order]
-        # Events of a key lie side by side: each key is looked for once.
+        # Events of a key are adjacent: each key is searched once.
         size = timelines.keys.size
         new = np.flatnonzero(timelines.keys[1:] != timelines.keys[:-1]) + 1
         starts = np.concatenate([[0], new])[:size]

@@ -31,7 +31,7 @@ def key_ids(keys: pa.Table) -> np.ndarray:
 def search(values: Any, first: Any, last: Any, bounds: Any) -> Any:
     """For each bound the first position in [first, last) with a value >= it; sorted in there.
 
-    Where bounds ascend within the same positions, the search goes on from the place before.
+    Where bounds ascend within the same positions, the search resumes at the place before.
     """
     out = np.empty(bounds.size, np.int64)
     for q in range(bounds.size):

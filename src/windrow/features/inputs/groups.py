@@ -37,7 +37,7 @@ class GroupInputs:
     """What a group reads of its sources, once bound to their columns.
 
     `content` is what its arrangement holds. With `shard`, the source is a shard by the group's own
-    keys: its rows are read where they rest, and nothing is arranged.
+    keys: its rows are read as they are, and nothing is arranged.
     """
 
     group: GroupBy

@@ -46,7 +46,7 @@ def positional(keys: pa.Table) -> pa.Table:
 class Layout:
     """Which columns a group reads: key types, inputs with their types, conditions.
 
-    `changing`: rows come and go, or become known late. `several`: so they do in several sources.
+    `changing`: rows are retracted, or become known late. `several`: so they do in several sources.
     """
 
     key_types: tuple[pa.DataType, ...]

@@ -48,7 +48,7 @@ def key_columns(left_keys: Sequence[str]) -> list[str]:
 
 @dataclass(frozen=True)
 class QueryInputs:
-    """Queries of a join: all left columns, and which rows are asked for (`span`)."""
+    """Queries of a join: all left columns, and which rows are requested (`span`)."""
 
     join: Join
     table: BoundTable
@@ -80,7 +80,7 @@ class QueryInputs:
         check_time_type(type_, f"Join {join.name!r}: time {left.time!r}")
         low, high = first_millisecond(start, "start"), first_millisecond(end, "end")
         if low is not None and high is not None and low > high:
-            raise OptionError(f"start {start!s} comes after end {end!s}")
+            raise OptionError(f"start {start!s} is after end {end!s}")
         high = None if high is None else high + DAY
         span = TimeFilter(QUERY_TIME, low, high, nulls=True)
         table = table.within(left.time, low, high)
@@ -93,7 +93,7 @@ class QueryInputs:
 
     @property
     def times(self) -> tuple[int, int] | None:
-        """The first and last millisecond asked for, as far as footers tell; None if they do not."""
+        """The first and last millisecond requested, from footers; None if they do not say."""
         found = self.table.times(self.join.left.time)
         if found is None:
             return None
@@ -105,7 +105,7 @@ class QueryInputs:
         )
 
     def frame(self) -> DataFrame:
-        """The queries asked for, through Spark's reader, with their time as `__query_time`."""
+        """The requested queries, through Spark's reader, with their time as `__query_time`."""
         from pyspark.sql import functions as F  # noqa: N812
 
         time = self.join.left.time

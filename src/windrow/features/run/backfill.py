@@ -1,7 +1,7 @@
 """Running a plan, step by step: arrange, sort, compute, store.
 
 Each step leaves its work where the next finds it, and nothing is visible before it is whole: an
-arrangement by its commit, a result by its own. What is only needed on the way rests beneath
+arrangement by its commit, a result by its own. Intermediate data is stored beneath
 `tmp/`. A run that is interrupted leaves it there, and the next run of the same plan over the same
 data resumes after the last finished slice.
 """

@@ -1,4 +1,4 @@
-"""The stage that makes tiles: of new batches of an arrangement, for keys that are large."""
+"""The stage that builds tiles: of new batches of an arrangement, for keys that are large."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def build_tiles(
     shards: Mapping[int, Shard],
     work: Store,
 ) -> TiledJob:
-    """The pass by tiles; tiles that are not there yet are made."""
+    """The pass by tiles; missing tiles are built."""
     tiled = []
     hot = dict(one.large)
     with stages.stage("build tiles", sum(hot.values()) or job.rows):
@@ -38,7 +38,7 @@ def build_tiles(
             todo = known[number].todo
             made = []
             for tiling in tilings:
-                # Tiles do not say which file a row came from, nor, once times were advanced, when:
+                # Tiles do not say which file a row is from, nor, once times were advanced, when:
                 # of other files or keys, or after a compaction, they are others. So they are after
                 # a retraction that they cannot take.
                 kept = todo.manifest.retractions if not tiling.takes_retractions else None
@@ -59,7 +59,7 @@ def _tiles(
     hot: Mapping[int, int],
     name: str,
 ) -> Shard:
-    """The tiles of an aggregation, with every batch of its arrangement taken in."""
+    """The tiles of an aggregation, of every batch of its arrangement."""
     kept = arrangement.uri.startswith(f"{stages.store.uri}/arrangements/")
     place = "/".join(arrangement.uri.split("/")[-2:])
     root = stages.store.uri if kept else work.uri

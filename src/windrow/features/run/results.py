@@ -55,7 +55,7 @@ def commit_result(store: Store, schema: pa.Schema, parts: list[WrittenFile]) -> 
     check_storable(schema, store.uri)
     paths = {part.path for part in parts}
     if _holds(store, paths):
-        return  # by a run that died right after its commit; a file cannot come and go in one
+        return  # by a run that died right after its commit; one commit cannot add and remove a file
     now = int(time.time() * 1000)
     files = [AddAction(p.path, p.bytes, {}, now, True, p.statistics) for p in parts]
     try:

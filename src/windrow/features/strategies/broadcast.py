@@ -2,11 +2,11 @@
 
     queries  ── sort ──▶ small shard ── a copy to every task ─┐
                                                               ├─▶ partials ── combine ──▶ result
-    events   ── as they come, a share to each task ───────────┘
+    events   ── as they are read, a share to each task ───────┘
 
 A task keeps the events of requested keys, finds for each the span of queries that count
-it, and lifts the events of equal spans together. Events are neither shuffled nor sorted, and what
-a task hands on is the size of the queries.
+it, and lifts the events of equal spans together. Events are neither shuffled nor sorted, and
+what a task returns is the size of the queries.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class BroadcastJob:
     store: Store
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> Written:
-        """Take in a share of the events; write the partials as a file."""
+        """Lift a share of the events; write the partials as a file."""
         requested = RequestedKeys.make(self.queries.all_queries())
         group = self.shape.group.group
         found = [no_partials(group, self.shape.layout.input_schema)]

@@ -48,7 +48,7 @@ class SliceEvents:
 class GroupEvents:
     """A group, and where its events are stored: in its arrangement. Picklable.
 
-    `level` is how far a read has to consolidate so that retractions are gone. With `as_it_is`, the
+    `level` is how far a read has to consolidate so that no retraction remains. With `as_it_is`, the
     parts are those of the source's own shard, whose columns have the names of the source.
     """
 
@@ -71,8 +71,8 @@ class GroupEvents:
     ) -> GroupEvents:
         """All events; or, with the first and last time requested, those that can count.
 
-        `chosen` are the numbers of the files whose rows are wanted, None for all. `retracted`:
-        rows of files that were rewritten may still be there, with their retractions.
+        `chosen` are the numbers of the files whose rows are read, None for all. `retracted`:
+        rows of rewritten files may still be stored, with their retractions.
         """
         group, layout = travelling(group), bound.layout
         if bound.shard is not None:
@@ -136,7 +136,7 @@ class GroupEvents:
         return self._events(table.drop_columns([DIFF]), None), int64_values(table, DIFF)
 
     def changing_events(self, table: pa.Table) -> SliceEvents:
-        """Rows that come and go, in the order of the arrangement, with their lifetimes."""
+        """Rows that change, in the order of the arrangement, with their lifetimes."""
         diffs, known_at = int64_values(table, DIFF), int64_values(table, KNOWN_AT)
         table = table.drop_columns([DIFF])
         columns = [single_chunk(c) for c in table.drop_columns([KNOWN_AT, PREFIX]).columns]

@@ -8,7 +8,7 @@ Both sides are cut at the same prefixes. A task reads its slice of each, finds t
 query's windows, and computes all features in one pass. Nothing is shuffled, no row passes through
 the driver, and a task holds no more than its slice, of which it computes some keys at a time.
 
-Groups that share their keys are computed together; for other keys the queries are sorted anew,
+Groups that share their keys are computed together; for other keys the queries are sorted again,
 carrying the features they have.
 """
 

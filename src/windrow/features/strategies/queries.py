@@ -26,7 +26,7 @@ from windrow.updates import as_updates, int64_values
 
 @dataclass(frozen=True)
 class StoredQueries:
-    """Queries that rest sorted in a shard."""
+    """Queries that are stored, sorted, in a shard."""
 
     scan: Scan
     parts: tuple[Part, ...]

@@ -48,7 +48,7 @@ def within(scan: Scan, parts: Sequence[Part], span: TimeBounds) -> tuple[Scan, t
 
 
 def _share(known: TimeBounds | None, span: TimeBounds) -> float:
-    """How much of the times between two bounds lies in [start, end); 0 if they are unknown."""
+    """How much of the times between two bounds is in [start, end); 0 if they are unknown."""
     if known is None:
         return 0.0
     overlap = min(known[1], span[1] - 1) - max(known[0], span[0]) + 1

@@ -1,6 +1,6 @@
 """Rows of requested keys: what few queries need of a table that changes.
 
-Changes of one row have to meet, wherever they lie in the log, so they cannot be lifted share by
+Changes of one row have to meet, wherever they are in the log, so they cannot be lifted share by
 share as events are. But those of keys that no query has can be left out at once: tasks filter
 their shares, and what remains is arranged for this backfill alone, and merged.
 """
@@ -142,7 +142,7 @@ class RequestedKeys:
         return bits
 
     def place(self, events: Events, group: GroupBy) -> tuple[Timelines, LiveQueries]:
-        """Events beside the queries of their keys; in the order in which they came."""
+        """Events beside the queries of their keys; in their given order."""
         times = group.effective_times(self.times)
         key = self._keys_of(canonical_table(events.keys))
         first, last = np.append(self.first, 0)[key], np.append(self.last, 0)[key]  # of -1: none

@@ -7,9 +7,9 @@
                ├╌┼┼┼──────────────────────┼──────┼┼┼┼╌╌┤q
                 a window: raw, 5 m, 1 h, 1 d, 1 h, 5 m, raw
 
-An aggregation's tiles rest as a shard beside the arrangement that they are made from, whatever
-its windows. A row is the state of a key (and bucket) over one hop. New batches of the arrangement
-add rows; a hop may have several, which are added up where they are read. If the aggregate is a
+An aggregation's tiles are stored as a shard beside the arrangement that they are built from,
+whatever its windows. A row is the state of a key (and bucket) over one hop. New batches of the
+arrangement add rows; a hop may have several, which are combined by readers. If the aggregate is a
 group, retractions add rows too, whose states are negative; otherwise tiles are rebuilt after one.
 
     k0, k1, ...   keys                          b0, b1   buckets, outermost first
@@ -148,7 +148,7 @@ class TileRows:
 
     @staticmethod
     def make(tiling: Tiling, lower: int, slices: Sequence[Slice]) -> TileRows:
-        """The tiles of events that were taken in at `lower` or later."""
+        """The tiles of events that were ingested at `lower` or later."""
         known = tiling.events.scan
         times = replace(known.times, start=lower) if lower else known.times
         scan = replace(known, times=times)

@@ -185,7 +185,7 @@ class Board:
         ]
 
     def _tile_partial(self, keys: np.ndarray, low: np.ndarray, high: np.ndarray) -> pa.Table:
-        """Of the whole hops in [low, high), the longest that fit. Neighbours often ask alike."""
+        """Of the whole hops in [low, high), the longest that fit; neighbours often share them."""
         words = np.vstack([keys, low, high])
         new = np.ones(keys.size, np.bool_)
         new[1:] = (words[:, 1:] != words[:, :-1]).any(axis=0)
@@ -207,7 +207,7 @@ class Board:
         levels = [level.take(pa.array(at)) for level in self.levels]
         lanes, leader = lanes_of(np.vstack([owner, *(exact(level) for level in levels)]))
         found = self.tiling.states.combine(self.states.take(pa.array(at)), lanes, leader.size)
-        # Each query gets what was found for its group: lanes of a group lie side by side.
+        # Each query gets what was found for its group: lanes of a group are adjacent.
         counts = np.bincount(owner[leader], minlength=key.size)
         begin = np.cumsum(counts) - counts
         query, within = enumerate_lists(counts[group])
