@@ -69,6 +69,13 @@ class StorageError(WindrowError):
     """A file that is missing, unreadable, or not what the log says it is."""
 
 
+class StorageUnavailableError(StorageError):
+    """A store that cannot be used right now: a full disk, missing rights, a lost connection.
+
+    Nothing is wrong with what is stored; once the cause is gone, the same can be done again.
+    """
+
+
 def to_json(error: WindrowError) -> str:
     """An error as text, for another process: its class, its arguments and what else it knows."""
     kind = next(c.__name__ for c in type(error).__mro__ if globals().get(c.__name__) is c)

@@ -43,7 +43,9 @@ def stop_in_tasks(module: Any, kind: str, stop: str, first: int, gate: str) -> N
     """Let tasks that `module` runs wait, when it runs them for the time that `stop` says."""
     run_numbered, calls = module.run_numbered, Counter[str]()
 
-    def gated(spark: Any, count: int, store: Any, write: Callable[[int], Any]) -> Any:
+    def gated(
+        spark: Any, count: int, store: Any, write: Callable[[int], Any], **options: Any
+    ) -> Any:
         here = f"{kind} {calls[kind]}" == stop
         calls[kind] += 1
 
@@ -52,7 +54,7 @@ def stop_in_tasks(module: Any, kind: str, stop: str, first: int, gate: str) -> N
                 wait_at(gate)
             return write(number)
 
-        return run_numbered(spark, count, store, waiting if here else write)
+        return run_numbered(spark, count, store, waiting if here else write, **options)
 
     module.run_numbered = gated
 

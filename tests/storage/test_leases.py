@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from windrow.errors import StorageError
+from windrow.errors import StorageError, StorageUnavailableError
 from windrow.storage import leases
 from windrow.storage.leases import Lease, claim, claims, found_leases, live_leases
 from windrow.storage.processes import Process, this_host
@@ -87,7 +87,7 @@ def test_a_store_that_does_not_answer_is_asked_again(
 
     def fail(*_: Any) -> None:
         failed.set()
-        raise OSError("the store does not answer")
+        raise StorageUnavailableError("the store does not answer")
 
     with monkeypatch.context() as patch:
         patch.setattr(Store, "put", fail)
@@ -167,6 +167,27 @@ def test_a_fork_neither_renews_nor_releases_what_its_parent_holds(folder: Store)
     folder.delete([lease.name])
     wait_until(lambda: lease.name in folder.names())
     lease.release()
+
+
+def test_a_released_lease_that_cannot_be_deleted_counts_no_more(
+    folder: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any) -> None:
+        raise StorageUnavailableError("the store does not answer")
+
+    lease = Lease.take(folder, {}, seconds=0.05)
+    with monkeypatch.context() as patch:
+        patch.setattr(Store, "delete", fail)
+        lease.release()
+        assert [found.id for found in found_leases(folder)] == [lease.id]
+        assert live_leases(folder) == []
+        lost = claim(folder, "work")
+        assert lost is not None
+        lost.release()
+        found = claim(folder, "work")
+        assert found is not None
+        found.release()
+    wait_until(lambda: folder.names() == [])  # others would take them for live ones
 
 
 # Claims

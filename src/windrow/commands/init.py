@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+from contextlib import suppress
 from importlib.resources import as_file, files
 from pathlib import Path
 
 from windrow.commands.shop import write_shop_data
 from windrow.errors import OptionError
+from windrow.storage.failures import explained, failure
 from windrow.workspace import SETTINGS
 
 _WORK = ".windrow-init-"  # then the process's number
@@ -35,25 +37,33 @@ def init(folder: str | Path) -> Path:
         _sweep(place)
         work = Path(tempfile.mkdtemp(prefix=f"{_WORK}{os.getpid()}-", dir=place))
     except OSError as error:
-        raise OptionError(f"{place} cannot be written to: {error.strerror}") from error
+        if missing:
+            _remove_empty(place)
+        raise failure(str(place), "cannot write there", error) from error
     moved: list[Path] = []
     try:
-        write_shop_data(work / "data")
-        for name in names[1:]:
-            with as_file(template / name) as file:
-                shutil.copyfile(file, work / name)
-        for name in names:
-            os.rename(work / name, place / name)
-            moved.append(place / name)
+        with explained(str(place), "write"):
+            write_shop_data(work / "data")
+            for name in names[1:]:
+                with as_file(template / name) as file:
+                    shutil.copyfile(file, work / name)
+            for name in names:
+                os.rename(work / name, place / name)
+                moved.append(place / name)
     except BaseException:
         for path in moved:
             shutil.rmtree(path) if path.is_dir() else path.unlink()
         raise
     finally:
-        shutil.rmtree(work)
-        if missing and not any(place.iterdir()):
-            place.rmdir()
+        shutil.rmtree(work, ignore_errors=True)
+        if missing:
+            _remove_empty(place)
     return place
+
+
+def _remove_empty(place: Path) -> None:
+    with suppress(OSError):  # it is not there, or holds something
+        place.rmdir()
 
 
 def _sweep(place: Path) -> None:

@@ -66,7 +66,7 @@ class BatchWriter:
                 parts += self._write_run(stored, run or new_id(), first)
                 run, first = None, 0
         except BaseException:
-            self.store.delete([part.path for part in parts])
+            self.store.discard([part.path for part in parts])
             raise
         return Written(parts, digest, {"rows": rows, "peak_memory": peak_memory()})
 
@@ -97,8 +97,12 @@ class BatchWriter:
             first_index=first_index,
             part_bytes=self.part_bytes,
         )
-        writer.write(sort_and_consolidate(stored, self.spec))
-        return writer.close()
+        try:
+            writer.write(sort_and_consolidate(stored, self.spec))
+            return writer.close()
+        except BaseException:
+            writer.abort()
+            raise
 
 
 def sort_and_consolidate(stored: pa.Table, spec: ShardSpec) -> pa.Table:

@@ -27,6 +27,7 @@ from windrow.shard.merge import merged_tables
 from windrow.shard.part import CONSOLIDATED, PART_BYTES, Part, PartWriter
 from windrow.shard.plan import SLICE_ROWS, plan_read, runs_of
 from windrow.shard.scan import Counters, Scan, Slice, TimeRange
+from windrow.shard.uncommitted import committing
 from windrow.spark.session import parallelism
 from windrow.spark.tasks import Written, WrittenFile, run_writers
 from windrow.storage.names import new_id
@@ -128,11 +129,10 @@ def _merge(
         part_bytes=part_bytes,
     )
     with writing(log, job.run):
-        if spark is None:
-            written = [part for number in range(len(slices)) for part in job.write(number)]
-        else:
-            written = _on_spark(spark, job)
-        if not log.replace(parts, written):
+        written = _in_process(job) if spark is None else _on_spark(spark, job)
+        with committing(log, written):
+            done = log.replace(parts, written)
+        if not done:
             log.store.delete([part.path for part in written])
             return None
     return Compacted(
@@ -171,10 +171,21 @@ class MergeJob:
         try:
             for table in merged_tables(self.scan, self.slices[number], Counters()):
                 writer.write(table.select(names))
+            return writer.close()
         except BaseException:
             writer.abort()
             raise
-        return writer.close()
+
+
+def _in_process(job: MergeJob) -> list[WrittenFile]:
+    written: list[WrittenFile] = []
+    try:
+        for number in range(len(job.slices)):
+            written += job.write(number)
+    except BaseException:
+        job.scan.store.discard([part.path for part in written])
+        raise
+    return written
 
 
 def _on_spark(spark: SparkSession, job: MergeJob) -> list[WrittenFile]:

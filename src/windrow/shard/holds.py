@@ -171,10 +171,10 @@ def vacuum(log: Log, retention_hours: int) -> list[str]:
     try:
         log.store.delete(useless)
         drop_leases(folder, [lease for lease in leases if lease not in live])
-    except OSError as error:
-        raise StorageError(
-            f"{log.store.uri}: vacuum stopped: {error}. What it deleted nobody needed; run it "
-            "again for the rest"
+    except StorageError as error:
+        raise type(error)(
+            f"{error}. Vacuum stopped there: what it deleted nobody needed; run it again for the "
+            "rest"
         ) from error
     return useless
 

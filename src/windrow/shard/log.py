@@ -34,6 +34,7 @@ from windrow.shard.part import Part
 from windrow.shard.spec import FORMAT_VERSION, ShardSpec
 from windrow.spark.tasks import WrittenFile
 from windrow.storage.delta import create_table, hides_ntz
+from windrow.storage.failures import failure
 from windrow.storage.store import Store
 
 UPPER = "windrow.upper"
@@ -91,7 +92,7 @@ class Log:
                 raise ShardExistsError(
                     f"{store.uri}: there is a table already; open it, or choose another URI"
                 ) from error
-            raise StorageError(f"{store.uri}: cannot create the shard: {error}") from error
+            raise failure(store.uri, "cannot create the shard", error) from error
         return Log(store, table, spec)
 
     @staticmethod
@@ -116,7 +117,7 @@ class Log:
                 f"{store.uri}: there is a table already; open it, or choose another URI"
             ) from error
         except OSError as error:
-            raise StorageError(f"{store.uri}: cannot create the shard: {error}") from error
+            raise failure(store.uri, "cannot create the shard", error) from error
         return Log.open(store)
 
     @staticmethod
@@ -130,7 +131,7 @@ class Log:
                 f"{store.uri}: there is no shard; create one with Shard.create(...)"
             ) from error
         except (DeltaError, OSError) as error:
-            raise StorageError(f"{store.uri}: cannot open the shard: {error}") from error
+            raise failure(store.uri, "cannot open the shard", error) from error
         properties = table.metadata().configuration
         if "windrow.format" not in properties:
             raise ShardNotFoundError(
@@ -216,7 +217,7 @@ class Log:
             self._chain.check(self.version)
 
     def _unreadable(self, error: Exception) -> StorageError:
-        return StorageError(f"{self.store.uri}: cannot read the log: {error}")
+        return failure(self.store.uri, "cannot read the log", error)
 
     def parts(self) -> list[Part]:
         """All parts of this version of the shard."""
@@ -367,7 +368,7 @@ class Log:
             time.sleep(min(0.2, 0.001 * attempt))  # a little, more each time
             return False
         except (DeltaError, OSError) as error:
-            raise StorageError(f"{self.store.uri}: the commit failed: {error}") from error
+            raise failure(self.store.uri, "the commit failed", error) from error
         self.refresh()
         self._chain.seal(self._interval)
         return True
@@ -398,7 +399,7 @@ class Log:
                 full=True,
             )
         except (DeltaError, OSError) as error:
-            raise StorageError(f"{self.store.uri}: cannot list files: {error}") from error
+            raise failure(self.store.uri, "cannot list files", error) from error
         return {name for name in found if "/" not in name}
 
     def added_and_removed(self, version: int) -> tuple[set[str], set[str]] | None:

@@ -207,7 +207,7 @@ class PartWriter:
     def abort(self) -> None:
         """Drop what was written: best effort, since vacuum will do it too."""
         self._writer = None
-        self._store.delete([part.path for part in self.written])
+        self._store.discard([part.path for part in self.written])
         self.written = []
 
     def _flush(self, rows: int) -> None:

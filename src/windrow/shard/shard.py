@@ -28,6 +28,7 @@ from windrow.shard.predicate import Predicate, bind, is_changed
 from windrow.shard.read import Read
 from windrow.shard.scan import Scan, TimeRange
 from windrow.shard.spec import Order, ShardSpec, by_hash
+from windrow.shard.uncommitted import committing, drop
 from windrow.spark.schemas import is_dataframe, spark_to_arrow_schema
 from windrow.spark.tasks import Written
 from windrow.storage.store import Store
@@ -258,21 +259,11 @@ class Shard:
             raise log.mismatch(lower, upper)
         written = write(writer)
         self.appended = written.counters
-        try:
+        with committing(log, written.parts):
             done = log.append(written.parts, lower, upper, token or _token(written), mark)
-        except BaseException:
-            # Not committed, unless the answer was lost on the way: only a part that the log
-            # does not name may go.
-            self._drop(written)
-            raise
         if not done:
-            self._drop(written)
+            drop(log, written.parts)
         return done
-
-    def _drop(self, written: Written) -> None:
-        self._log.refresh()
-        named = {part.path for part in self._log.parts()}
-        self._log.store.delete([p.path for p in written.parts if p.path not in named])
 
     def snapshot(
         self,

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from windrow.errors import DataError, StorageError, WindrowError
+from windrow.errors import DataError, StorageError, StorageUnavailableError, WindrowError
 
 
 def known_error(error: Exception) -> WindrowError | None:
@@ -17,6 +17,11 @@ def known_error(error: Exception) -> WindrowError | None:
         at = text.index("[FAILED_READ_FILE")
         line = text[at:].splitlines()[0].strip()
         return StorageError(f"{line} Replace the file, or take it out of the folder")
+    if "No space left on device" in text:  # in its own folder: our tasks report theirs themselves
+        return StorageUnavailableError(
+            "Spark ran out of space for temporary files. Free some in its folder, or name another "
+            f"(spark.local.dir): {first}"
+        )
     if "USER_RAISED_EXCEPTION" in text:  # one of our own checks, within an expression
         at = text.index("[USER_RAISED_EXCEPTION]")
         return DataError(text[at:].splitlines()[0].partition("] ")[2])

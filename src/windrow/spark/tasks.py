@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from windrow import errors
-from windrow.errors import WindrowError
+from windrow.errors import StorageUnavailableError, WindrowError
 from windrow.spark.errors import known_errors
 from windrow.spark.heap import freeze_modules, keep_freed_memory
 from windrow.spark.memory import reset_peak
@@ -86,11 +86,16 @@ def add_counters(several: list[Mapping[str, int]]) -> dict[str, int]:
 
 
 def run_writers(
-    frame: DataFrame, store: Store, write: Callable[[Iterator[pa.RecordBatch]], Written]
+    frame: DataFrame,
+    store: Store,
+    write: Callable[[Iterator[pa.RecordBatch]], Written],
+    *,
+    noted: bool = False,
 ) -> Written:
     """Run `write` over each partition of `frame`, and bring together what was written.
 
-    If a task fails for a reason that Windrow knows, what the others wrote is dropped again.
+    If a task fails for a reason that Windrow knows, what the others wrote is dropped again. If
+    they have `noted` it, it stays where only the store was in the way: the next run finds it.
     """
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -103,7 +108,8 @@ def run_writers(
     digest = sum(int(r.fingerprint) for r in rows if r.fingerprint) % 2**64
     counted = [json.loads(r.counters) for r in rows if r.counters]
     failed = next((r.error for r in rows if r.error), None)
-    return _finished(store, Written(parts, digest, add_counters(counted), rejected), failed)
+    written = Written(parts, digest, add_counters(counted), rejected)
+    return _finished(store, written, failed, noted)
 
 
 def _part(row: Any) -> WrittenFile:
@@ -111,7 +117,12 @@ def _part(row: Any) -> WrittenFile:
 
 
 def run_numbered(
-    spark: SparkSession, count: int, store: Store, write: Callable[[int], Written]
+    spark: SparkSession,
+    count: int,
+    store: Store,
+    write: Callable[[int], Written],
+    *,
+    noted: bool = False,
 ) -> Written:
     """Run `write` with each number below `count`, one task each, and bring together the results."""
     if is_remote(spark):
@@ -119,7 +130,7 @@ def run_numbered(
         def run(batches: Iterator[pa.RecordBatch]) -> Written:
             return together([write(n) for batch in batches for n in batch.column(0).to_pylist()])
 
-        return run_writers(spark.range(0, count, 1, max(count, 1)), store, run)
+        return run_writers(spark.range(0, count, 1, max(count, 1)), store, run, noted=noted)
 
     def run_some(numbers: Iterable[int]) -> Iterator[Written | str]:
         for number in numbers:
@@ -130,7 +141,8 @@ def run_numbered(
     with known_errors():
         found = numbers.mapPartitions(run_some).collect()
     failed = next((one for one in found if isinstance(one, str)), None)
-    return _finished(store, together([one for one in found if isinstance(one, Written)]), failed)
+    written = together([one for one in found if isinstance(one, Written)])
+    return _finished(store, written, failed, noted)
 
 
 def _attempt(write: Callable[[], Written]) -> Iterator[Written | str]:
@@ -144,11 +156,14 @@ def _attempt(write: Callable[[], Written]) -> Iterator[Written | str]:
     freeze_modules()
 
 
-def _finished(store: Store, written: Written, failed: str | None) -> Written:
-    if failed is not None:
-        store.delete([part.path for part in written.parts])
-        raise errors.from_json(failed)
-    return written
+def _finished(store: Store, written: Written, failed: str | None, noted: bool) -> Written:
+    """What tasks wrote; or, if one `failed`, its error. Then the others' files are deleted."""
+    if failed is None:
+        return written
+    error = errors.from_json(failed)
+    if not (noted and isinstance(error, StorageUnavailableError)):
+        store.discard([part.path for part in written.parts])
+    raise error
 
 
 def _batch(written: Written | str) -> pa.RecordBatch:

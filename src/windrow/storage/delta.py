@@ -14,13 +14,17 @@ import tempfile
 import time
 import uuid
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 from deltalake import DeltaTable, Schema, TableFeatures, Transaction
 from deltalake.transaction import AddAction, create_table_with_add_actions
 
-from windrow.errors import SchemaError, StorageError
+from windrow.errors import SchemaError, StorageError, StorageUnavailableError
+from windrow.storage.failures import failure
+from windrow.storage.names import new_id
 from windrow.storage.store import Store
 
 _NTZ = "timestampNtz"
@@ -132,10 +136,12 @@ def _write_new(folder: Store, name: str, data: bytes) -> None:
             out.write(data)
         return
     os.makedirs(folder.uri, exist_ok=True)
-    with tempfile.NamedTemporaryFile(dir=folder.uri, prefix=".", suffix=".json") as file:
-        file.write(data)
-        file.flush()
-        os.link(file.name, f"{folder.uri}/{name}")  # fails if it is there
+    temporary = Path(folder.uri, f".{name}-{new_id()}")
+    try:
+        temporary.write_bytes(data)
+        os.link(temporary, f"{folder.uri}/{name}")  # fails if it is there
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def open_table(store: Store) -> DeltaTable | None:
@@ -146,9 +152,13 @@ def open_table(store: Store) -> DeltaTable | None:
             return None
         return DeltaTable(store.delta_uri, storage_options=options)
     except Exception as error:  # delta-rs raises a class of its own for each of its parts
+        what = "the Delta table that is there cannot be opened"
+        found = failure(store.uri, what, error)
+        if isinstance(found, StorageUnavailableError):
+            raise found from error
         raise StorageError(
-            f"{store.uri}: the Delta table that is there cannot be opened: {first_line(error)}. "
-            "Move the folder away, or restore its _delta_log"
+            f"{store.uri}: {what}: {first_line(error)}. Move the folder away, or restore its "
+            "_delta_log"
         ) from error
 
 
@@ -159,11 +169,21 @@ def check_storable(schema: pa.Schema, what: str) -> None:
     It is tried, with an empty table in a temporary folder: what a table may hold is for its readers
     to say, and they only say so once it is there.
     """
-    with tempfile.TemporaryDirectory(prefix="windrow-") as folder:
+    with ExitStack() as created:
+        try:
+            folder = created.enter_context(tempfile.TemporaryDirectory(prefix="windrow-"))
+        except OSError as error:
+            raise StorageUnavailableError(
+                f"no temporary folder can be used: {error}. Free some space there, or name another "
+                "in TMPDIR"
+            ) from error
         try:
             replace_table(Store.at(folder), schema, [])
             found = pa.schema(DeltaTable(folder).schema().to_arrow())
         except Exception as error:
+            failed = failure(folder, "cannot write to the temporary folder", error)
+            if isinstance(failed, StorageUnavailableError):
+                raise failed from error
             raise SchemaError(
                 f"{what}: a Delta table cannot hold these columns: {first_line(error)}"
             ) from error

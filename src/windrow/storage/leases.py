@@ -53,6 +53,8 @@ class Found:
     def is_live(self) -> bool:
         if self.ended:
             return False
+        if self.process == Process.current():
+            return _heart.renews(self.id)  # else it could not be deleted when it was released
         running = self.process.is_running()
         return time.time() - self.at <= self.seconds if running is None else running
 
@@ -100,8 +102,12 @@ class Lease:
         """Write a lease; when this returns, everyone can see it."""
         length = SECONDS if seconds is None else seconds
         lease = Lease(folder, id or new_id(), about, length, Process.current())
-        lease._write()
-        _heart.add(lease)
+        _heart.add(lease)  # first: once it can be seen, it counts
+        try:
+            lease._write()
+        except BaseException:
+            lease.release()
+            raise
         return lease
 
     @property
@@ -122,8 +128,10 @@ class Lease:
     def release(self) -> None:
         """End the lease, and leave no trace of it."""
         if self._end():
-            with suppress(OSError):  # it is gone already, or it will be taken for dead
-                self.folder.delete([self.name])
+            try:
+                self._delete()
+            except StorageError:
+                _heart.delete_later(self)
 
     def end(self) -> None:
         """End the lease; that it was there, and until when, can still be read."""
@@ -138,12 +146,12 @@ class Lease:
             self._ended = True
         return first
 
+    def _delete(self) -> None:
+        self.folder.delete([self.name])
+
     def _write(self) -> None:
         found = Found(self.id, self.process, time.time(), self.seconds, self._ended, self.about)
-        try:
-            write_record(self.folder, self.name, asdict(found))
-        except OSError as error:
-            raise StorageError(f"{self.folder.uri}: cannot write {self.name}: {error}") from error
+        write_record(self.folder, self.name, asdict(found))
 
 
 class _Heart:
@@ -152,6 +160,7 @@ class _Heart:
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._leases: set[Lease] = set()
+        self._released: set[Lease] = set()  # but not deleted: the store did not answer
         self._thread: threading.Thread | None = None
 
     def add(self, lease: Lease) -> None:
@@ -166,20 +175,35 @@ class _Heart:
         with self._changed:
             self._leases.discard(lease)
 
+    def delete_later(self, lease: Lease) -> None:
+        """With the next beats, until the store lets it: to other processes it is a live lease."""
+        with self._changed:
+            self._released.add(lease)
+
+    def renews(self, id: str) -> bool:
+        with self._changed:
+            return any(lease.id == id for lease in self._leases)
+
     def _run(self) -> None:
         last = time.monotonic()
         while True:
             with self._changed:
                 while (left := last + self._pause() - time.monotonic()) > 0:
                     self._changed.wait(min(left, SECONDS))
-                leases = list(self._leases)
+                leases, released = list(self._leases), list(self._released)
             last = time.monotonic()
             for lease in leases:
-                with suppress(StorageError):  # the store did not answer: again at the next beat
+                # The store did not answer: again at the next beat.
+                with suppress(StorageError, OSError):
                     lease.renew()
+            for lease in released:
+                with suppress(StorageError, OSError):
+                    lease._delete()
+                    self._released.discard(lease)
 
     def _pause(self) -> float:
-        return min((lease.seconds for lease in self._leases), default=SECONDS) / BEATS
+        known = (lease.seconds for lease in (*self._leases, *self._released))
+        return min(known, default=SECONDS) / BEATS
 
 
 _heart = _Heart()

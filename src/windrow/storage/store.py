@@ -23,6 +23,7 @@ from urllib.parse import urlparse
 import pyarrow.fs as pafs
 
 from windrow.errors import OptionError, StorageError
+from windrow.storage.failures import explained
 from windrow.storage.names import new_id, written
 from windrow.storage.uris import for_delta, is_local, place_of
 
@@ -84,108 +85,126 @@ class Store:
         system, root = _file_system(self)
         path = f"{root}/{name}"
         try:
-            return system.open_input_file(path)
-        except FileNotFoundError as error:
+            with explained(f"{self.uri}/{name}", "read"):
+                return system.open_input_file(path)
+        except StorageError as error:
+            if not isinstance(error.__cause__, FileNotFoundError):
+                raise
             raise StorageError(
                 f"{self.uri}: part {name} is gone. It was probably compacted and vacuumed while "
                 "this read was running: read again, or vacuum with a longer retention"
             ) from error
 
     def open_output(self, name: str) -> Any:
+        """A new file to write to. What fails later, while it is written, is for `write` to say."""
         system, root = _file_system(self)
-        if self.is_local:
-            os.makedirs(root, exist_ok=True)
-        return system.open_output_stream(f"{root}/{name}")
+        with explained(f"{self.uri}/{name}", "write"):
+            if self.is_local:
+                os.makedirs(root, exist_ok=True)
+            return system.open_output_stream(f"{root}/{name}")
 
     def write(self, name: str, pieces: Iterable[Any]) -> None:
         """Write a new file from buffers. If that fails, nothing is left of it."""
         try:
-            with self.open_output(name) as out:
+            with explained(f"{self.uri}/{name}", "write"), self.open_output(name) as out:
                 for piece in pieces:
                     out.write(piece)
         except BaseException:
-            with suppress(OSError):
-                self.delete([name])
+            self.discard([name])
             raise
 
     def put(self, name: str, data: bytes) -> None:
         """Write a small file, or replace it: entirely or not at all."""
-        if not self.is_local:
-            with self.open_output(name) as out:
-                out.write(data)
-            return
-        path = Path(self.uri, name)
-        temporary = path.with_name(f".{path.name}-{new_id()}")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            temporary.write_bytes(data)
-            os.replace(temporary, path)
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise
+        with explained(f"{self.uri}/{name}", "write"):
+            if not self.is_local:
+                with self.open_output(name) as out:
+                    out.write(data)
+                return
+            path = Path(self.uri, name)
+            temporary = path.with_name(f".{path.name}-{new_id()}")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                temporary.write_bytes(data)
+                os.replace(temporary, path)
+            except BaseException:
+                with suppress(OSError):  # what is told is why it could not be written
+                    temporary.unlink(missing_ok=True)
+                raise
 
     def get(self, name: str) -> bytes | None:
         """The content of a small file; None if there is none."""
         system, root = _file_system(self)
-        try:
-            with system.open_input_file(f"{root}/{name}") as file:
-                return bytes(file.read())
-        except FileNotFoundError:
-            return None
+        with explained(f"{self.uri}/{name}", "read"):
+            try:
+                with system.open_input_file(f"{root}/{name}") as file:
+                    return bytes(file.read())
+            except FileNotFoundError:
+                return None
 
     def size(self, name: str) -> int:
-        system, root = _file_system(self)
-        return int(system.get_file_info(f"{root}/{name}").size)
+        return int(self._info(name).size)
 
     def stamp(self, name: str) -> str:
         """Changes whenever the file is rewritten: its size and its time."""
-        system, root = _file_system(self)
-        found = system.get_file_info(f"{root}/{name}")
+        found = self._info(name)
         return f"{found.size} {found.mtime_ns}"
 
     def exists(self, name: str) -> bool:
-        system, root = _file_system(self)
-        found = system.get_file_info(f"{root}/{name}").type != pafs.FileType.NotFound
-        return bool(found)
+        return bool(self._info(name).type != pafs.FileType.NotFound)
 
     def is_there(self) -> bool:
         """Whether the root is a file, or a folder, or has keys beneath it."""
-        system, root = _file_system(self)
-        return bool(system.get_file_info(root).type != pafs.FileType.NotFound)
+        return bool(self._info().type != pafs.FileType.NotFound)
 
     def is_file(self) -> bool:
         """Whether the root is one file, and not a folder."""
+        return bool(self._info().type == pafs.FileType.File)
+
+    def _info(self, name: str | None = None) -> Any:
+        """What the store says of a file, or of the root."""
         system, root = _file_system(self)
-        return bool(system.get_file_info(root).type == pafs.FileType.File)
+        inner = "" if name is None else f"/{name}"
+        with explained(f"{self.uri}{inner}", "look at"):
+            return system.get_file_info(f"{root}{inner}")
 
     def names(self) -> list[str]:
         """All files beneath the root, relative to it; not the log's, nor those half written."""
-        system, root = _file_system(self)
-        selector = pafs.FileSelector(root, recursive=True, allow_not_found=True)
-        found = (i for i in system.get_file_info(selector) if i.type == pafs.FileType.File)
+        root, listed = self._list(recursive=True)
+        found = (i for i in listed if i.type == pafs.FileType.File)
         names = (i.path[len(root) + 1 :] for i in found if not i.base_name.startswith("."))
         return sorted(name for name in names if not name.startswith("_"))
 
     def folders(self) -> list[str]:
         """Names of the folders right beneath the root."""
+        _, listed = self._list(recursive=False)
+        return sorted(i.base_name for i in listed if i.type == pafs.FileType.Directory)
+
+    def _list(self, recursive: bool) -> tuple[str, list[Any]]:
+        """The root's path, and all that is beneath it."""
         system, root = _file_system(self)
-        selector = pafs.FileSelector(root, recursive=False, allow_not_found=True)
-        found = system.get_file_info(selector)
-        return sorted(i.base_name for i in found if i.type == pafs.FileType.Directory)
+        selector = pafs.FileSelector(root, recursive=recursive, allow_not_found=True)
+        with explained(self.uri, "list"):
+            return root, system.get_file_info(selector)
 
     def remove(self) -> None:
         """Delete everything beneath the root."""
         system, root = _file_system(self)
-        if system.get_file_info(root).type == pafs.FileType.Directory:
-            with suppress(FileNotFoundError):  # someone else removes it, too
-                system.delete_dir(root)
+        with explained(self.uri, "delete"):
+            if system.get_file_info(root).type == pafs.FileType.Directory:
+                with suppress(FileNotFoundError):  # someone else removes it, too
+                    system.delete_dir(root)
+
+    def discard(self, names: Sequence[str]) -> None:
+        """Delete files of something that failed, if possible: that failure is what counts."""
+        with suppress(StorageError):
+            self.delete(names)
 
     def delete(self, names: Sequence[str]) -> None:
         """Delete files; those that are gone already are passed over."""
         system, root = _file_system(self)
 
         def delete_one(name: str) -> None:
-            with suppress(FileNotFoundError):
+            with explained(f"{self.uri}/{name}", "delete"), suppress(FileNotFoundError):
                 system.delete_file(f"{root}/{name}")
 
         if self.is_local or len(names) < 2:
@@ -244,6 +263,9 @@ def _s3(options: dict[str, str]) -> Any:
         "region": option("REGION", "DEFAULT_REGION"),
         "anonymous": (option("SKIP_SIGNATURE") or "").lower() in ("1", "true"),
     }
+    retries = option("MAX_RETRIES") or ""
+    if retries.isdecimal():
+        arguments["retry_strategy"] = pafs.AwsStandardS3RetryStrategy(int(retries) + 1)
     endpoint = option("ENDPOINT_URL", "ENDPOINT")
     if endpoint:
         parsed = urlparse(endpoint if "://" in endpoint else f"https://{endpoint}")

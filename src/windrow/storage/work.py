@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
-from windrow.errors import WindrowError
+from windrow.errors import StorageError, StorageUnavailableError, WindrowError
 from windrow.storage.leases import Lease, claim, claims, drop_leases, found_leases
 from windrow.storage.names import new_id
 from windrow.storage.store import Store
@@ -27,11 +27,12 @@ def work_folder(root: Store, name: str | None) -> Iterator[Store]:
     """The folder for the work of this name; None is work that no other run can resume.
 
     Whoever enters owns it until the end of the block. It is removed then, also after an error that
-    Windrow reports itself, since data or definitions have to change first; after any other, it
-    stays for the next run.
+    Windrow reports itself, since data or definitions have to change first. After any other, and
+    if the store could not be used (a full disk, a lost connection), it stays for the next run.
     """
     owners = Store.at(f"{root.uri}/claims", root.options_dict)
     _sweep(root, owners)
+    resumable = name is not None
     name = name or new_id()
     owner = claim(owners, name)
     while owner is None:
@@ -40,19 +41,15 @@ def work_folder(root: Store, name: str | None) -> Iterator[Store]:
     # Of those that owned it before, the last one's claim told how long ago that was.
     drop_leases(owners, [c for c in claims(owners, name) if c.id != owner.id and not c.is_live()])
     work = _folder(root, name)
-    interrupted = False
     try:
         yield work
-    except WindrowError:
+    except BaseException as error:
+        reported = isinstance(error, WindrowError)
+        interrupted = not reported or isinstance(error, StorageUnavailableError)
+        with suppress(StorageError):  # what is told is why the run failed
+            owner.end() if resumable and interrupted else _remove(work, owner)
         raise
-    except BaseException:
-        interrupted = True
-        raise
-    finally:
-        if interrupted:
-            owner.end()
-        else:
-            _remove(work, owner)
+    _remove(work, owner)
 
 
 def _remove(work: Store, owner: Lease) -> None:

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from windrow.arrangements.catalogue import note_use
-from windrow.errors import SchemaError, WindrowError
+from windrow.errors import SchemaError, StorageError, StorageUnavailableError, WindrowError
 from windrow.features.inputs.queries import (
     QUERY_TIME,
     query_spec,
@@ -109,8 +109,10 @@ class BackfillRun:
                 shards = {n: self._ingest(n, work, held) for n in sorted(self.plan.arranged)}
                 schema, written = self._features(shards, work)
                 commit_result(self.plan.result, schema, written.parts)
-        except WindrowError:
-            self._drop_files()
+        except WindrowError as error:
+            resumable = self.plan.fingerprint is not None or not self.plan.result.is_local
+            if not (resumable and isinstance(error, StorageUnavailableError)):
+                self._drop_files()
             raise
         self.stages.count(written)
         found = self.stages.counters
@@ -157,8 +159,9 @@ class BackfillRun:
 
     def _drop_files(self) -> None:
         """Remove the files of this run from the result's folder: no log names them."""
-        mine = [name for name in self.plan.result.names() if name.startswith(self.stages.id)]
-        self.plan.result.delete(mine)
+        with suppress(StorageError):  # what is told is why the run failed
+            names = self.plan.result.names()
+            self.plan.result.delete([name for name in names if name.startswith(self.stages.id)])
 
     def _features(self, arranged: dict[int, Shard], work: Store) -> tuple[pa.Schema, Written]:
         """Write the queries with their features and derived columns, pass by pass."""
@@ -329,7 +332,7 @@ class BackfillRun:
             return together(list(job.write(shares[number], job_target)))
 
         with self.stages.stage("compute features", job.rows):
-            written = run_numbered(self.stages.given, len(shares), target, write)
+            written = run_numbered(self.stages.given, len(shares), target, write, noted=True)
         self.stages.add("slices_resumed", len(finished))
         written = together([*finished.values(), written])
         if written.rejected:

@@ -8,19 +8,21 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake.transaction import AddAction
 
-from windrow.errors import StorageError
+from windrow.errors import StorageError, StorageUnavailableError
 from windrow.features.strategies.slices import write_file
 from windrow.rows.types import canonical_schema
 from windrow.spark.memory import peak_memory
 from windrow.spark.schemas import arrow_to_spark_schema, spark_to_arrow_schema
 from windrow.spark.tasks import Written, WrittenFile, run_writers
-from windrow.storage.delta import check_storable, first_line, open_table, replace_table
+from windrow.storage.delta import check_storable, open_table, replace_table
+from windrow.storage.failures import failure
 from windrow.storage.store import Store
 
 if TYPE_CHECKING:
@@ -61,12 +63,13 @@ def commit_result(store: Store, schema: pa.Schema, parts: list[WrittenFile]) -> 
     try:
         replace_table(store, schema, files)
     except Exception as error:
-        if _holds(store, paths):
-            return  # it is committed, but the answer was lost on the way
-        store.delete([part.path for part in parts])
-        raise StorageError(
-            f"{store.uri}: the result could not be stored: {first_line(error)}"
-        ) from error
+        failed = failure(store.uri, "the result could not be stored", error)
+        with suppress(StorageError):
+            if _holds(store, paths):
+                return  # it is committed, but the answer was lost on the way
+        if not isinstance(failed, StorageUnavailableError):  # else the next run commits them
+            store.discard(sorted(paths))
+        raise failed from error
 
 
 def _holds(store: Store, paths: set[str]) -> bool:

@@ -127,8 +127,7 @@ def write_partials(store: Store, several: list[list[pa.Table]]) -> WrittenFile:
     name = f"{new_id()}.parquet"
     sink = pa.BufferOutputStream()
     pq.write_table(made, sink, compression="lz4")
-    with store.open_output(name) as out:
-        out.write(sink.getvalue())
+    store.write(name, [sink.getvalue()])
     return WrittenFile(name, made.num_rows, made.nbytes, "{}")
 
 

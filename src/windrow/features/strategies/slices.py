@@ -31,7 +31,16 @@ class SliceTarget:
     notes: Store
 
     def finished(self, number: int, written: Written) -> None:
-        write_record(self.notes, f"{number}.json", asdict(written))
+        try:
+            write_record(self.notes, f"{number}.json", asdict(written))
+        except BaseException:
+            self.drop(written)
+            raise
+
+    def drop(self, written: Written) -> None:
+        """Delete what was written of a slice that could not be finished."""
+        self.store.discard([part.path for part in written.parts])
+        self.quarantine.discard([part.path for part in written.rejected])
 
     def done(self) -> dict[int, Written]:
         """The slices that an earlier run finished, and whose files are still there."""
@@ -83,11 +92,16 @@ class SliceResult:
 
 def write_slice(found: SliceResult, target: SliceTarget) -> Written:
     """Store what was computed of one slice."""
-    parts = []
-    if found.table.num_rows:
-        parts = [write_file(target.store, found.table, target.name)]
-    rejected = [write_file(target.quarantine, table, target.name) for table in found.rejected]
-    return Written(parts, 0, {**found.counters, "peak_memory": peak_memory()}, rejected)
+    written = Written([], 0, {**found.counters, "peak_memory": peak_memory()})
+    try:
+        if found.table.num_rows:
+            written.parts.append(write_file(target.store, found.table, target.name))
+        for table in found.rejected:
+            written.rejected.append(write_file(target.quarantine, table, target.name))
+    except BaseException:
+        target.drop(written)
+        raise
+    return written
 
 
 _GROUP_ROWS = 131_072
@@ -99,7 +113,6 @@ def write_file(store: Store, table: pa.Table, run: str) -> WrittenFile:
     sink = pa.BufferOutputStream()
     pq.write_table(table, sink, compression="lz4", use_dictionary=False, row_group_size=_GROUP_ROWS)
     data = sink.getvalue()
-    with store.open_output(name) as out:
-        out.write(data)
+    store.write(name, [data])
     statistics = json.dumps({"numRecords": table.num_rows})
     return WrittenFile(name, table.num_rows, data.size, statistics)
