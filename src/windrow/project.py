@@ -13,6 +13,7 @@ from windrow.features.run.backfill import BackfillRun, BackfillSummary
 from windrow.spark.progress import progress_for
 from windrow.spark.session import Engine
 from windrow.spark.stages import Stages
+from windrow.storage import footers
 from windrow.storage.store import Store
 from windrow.storage.uris import for_delta
 
@@ -54,6 +55,7 @@ class Project:
     ) -> BackfillPlan:
         """What `backfill` with the same arguments would do. Reads schemas and logs, no rows."""
         self._engine.renew()
+        footers.start()  # while everything else is prepared
         return plan_backfill(self._engine, self._store, join, start, end, strategy)
 
     def explain(

@@ -23,6 +23,7 @@ from windrow.shard.part import UNSORTED, PartName, delta_statistics, fingerprint
 from windrow.shard.spec import PREFIX
 from windrow.shard.sums import LENGTH_BYTES, chunk_sums, footer_bytes, tail_facts
 from windrow.spark.tasks import Written, WrittenFile
+from windrow.storage.footers import check_footer
 from windrow.storage.names import new_id
 from windrow.storage.store import Store
 from windrow.updates import DIFF, TIME, int64_values, update_schema
@@ -49,8 +50,10 @@ def adopt_files(writer: BatchWriter, paths: Sequence[str]) -> Written:
 def _adopt(writer: BatchWriter, path: str) -> tuple[WrittenFile | None, int]:
     source, file_name = Store.of_file(path, writer.store.options_dict)
     try:
-        file = pq.ParquetFile(source.open_input(file_name))
-    except (pa.ArrowInvalid, OSError, StorageError) as error:
+        opened = source.open_input(file_name)
+        check_footer(opened, path)
+        file = pq.ParquetFile(opened, page_checksum_verification=True)
+    except (pa.ArrowException, OSError, StorageError) as error:
         raise StorageError(f"adopt: {path} is not a readable Parquet file: {error}") from error
     with file:
         _check_file(file, writer, path)

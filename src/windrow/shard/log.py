@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 from urllib.parse import unquote
 
@@ -370,7 +371,8 @@ class Log:
         except (DeltaError, OSError) as error:
             raise failure(self.store.uri, "the commit failed", error) from error
         self.refresh()
-        self._chain.seal(self._interval)
+        with suppress(StorageError):  # it is committed, and the head may lag
+            self._chain.seal(self._interval)
         return True
 
     def _conflict(self) -> CommitConflictError:

@@ -23,6 +23,7 @@ import pyarrow.parquet as pq
 from windrow.errors import SchemaError, StorageError
 from windrow.rows.types import canonical_type
 from windrow.sources.columns import Taken
+from windrow.storage.footers import check_footer, unreadable_text
 from windrow.storage.store import Store
 from windrow.storage.uris import is_local
 from windrow.time import DAY
@@ -107,7 +108,7 @@ class FileRows:
         sources = list(dict.fromkeys(c.reads for c in self.columns if c.reads is not None))
         own = [name for name in sources if name not in folders]
         try:
-            with pq.ParquetFile(store.open_input(name), pre_buffer=not store.is_local) as file:
+            with _open(store, name) as file:
                 groups = list(range(span.first, span.last))
                 for batch in file.iter_batches(_BATCH_ROWS, groups, own, use_threads=False):
                     for name in sources:
@@ -131,11 +132,14 @@ class FileRows:
         return made if mask.all() else made.filter(pa.array(mask))
 
 
+def _open(store: Store, name: str) -> pq.ParquetFile:
+    """A file whose pages are compared with their checksums, if it has them."""
+    source = store.open_input(name)
+    return pq.ParquetFile(source, pre_buffer=not store.is_local, page_checksum_verification=True)
+
+
 def unreadable(uri: str, error: Exception | str) -> StorageError:
-    reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-    return StorageError(
-        f"{uri} cannot be read: {reason}. Replace the file, or take it out of the folder"
-    )
+    return StorageError(unreadable_text(uri, str(error) or type(error).__name__))
 
 
 @dataclass(frozen=True)
@@ -323,11 +327,15 @@ def _footer(uri: str, stamp: str, options: tuple[tuple[str, str], ...]) -> Foote
     """What the footer says; a file with the same stamp has not changed."""
     store, name = Store.of_file(uri, dict(options) or None)
     try:
-        with pq.ParquetFile(store.open_input(name)) as file:
-            metadata, schema = file.metadata, file.schema_arrow
-    except (pa.ArrowException, OSError, StorageError) as error:
+        with store.open_input(name) as source:
+            check_footer(source, uri)
+            with pq.ParquetFile(source) as file:
+                metadata, schema = file.metadata, file.schema_arrow
+    except (pa.ArrowException, OSError) as error:
         raise unreadable(uri, error) from error
     groups = tuple(metadata.row_group(g).num_rows for g in range(metadata.num_row_groups))
+    if sum(groups) != metadata.num_rows:
+        raise unreadable(uri, f"it has {metadata.num_rows} rows, and its row groups {sum(groups)}")
     leaves = [(i, metadata.schema.column(i)) for i in range(metadata.num_columns)]
     plain = [(i, leaf) for i, leaf in leaves if leaf.path == leaf.name]
     nulls, times = {}, {}
