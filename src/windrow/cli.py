@@ -1,4 +1,4 @@
-"""The command line: `windrow init`, `plan`, `explain` and `backfill`.
+"""The command line: `windrow init`, `plan`, `explain`, `backfill` and `doctor`.
 
 Arguments in, an exit code out. What a command does is in `windrow.commands`; here is only what all
 have in common: the options, the project folder, and how errors are told.
@@ -19,11 +19,14 @@ from windrow.errors import WindrowError
 
 REFUSED = 2  # argparse uses the same for arguments that it cannot read
 VERBOSE = "WINDROW_VERBOSE"  # the same, by the environment
+DAMAGED = 1  # what the doctor reports
 INTERRUPTED = 130  # what shells report for a process that Ctrl-C ended
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; the exit code is 0, 2 if it was refused or failed, 130 after Ctrl-C."""
+    """Run one command; the exit code is 0, 1 if the doctor found damage, 2 if it was refused or
+    failed, 130 after Ctrl-C.
+    """
     try:
         args = _parser().parse_args(argv)
         with _without_tracebacks_of_py4j():
@@ -54,6 +57,8 @@ def _run(args: argparse.Namespace) -> int:
         return 0
     if getattr(args, "verbose", False):
         os.environ[VERBOSE] = "1"
+    if args.command == "doctor":
+        return _doctor(args)
     from windrow.commands.backfill import backfill
     from windrow.commands.explain import explain
     from windrow.commands.plan import plan
@@ -72,6 +77,19 @@ def _run(args: argparse.Namespace) -> int:
             case "backfill":
                 backfill(workspace, args.name, **days, progress=args.progress, rows=args.rows)
     return 0
+
+
+def _doctor(args: argparse.Namespace) -> int:
+    from windrow.commands.doctor import doctor
+    from windrow.workspace import SETTINGS, Settings, Workspace
+
+    if args.root is not None:
+        return 0 if doctor(args.root, repair=args.repair) else DAMAGED
+    folder = Workspace.find(getattr(args, "project", None))
+    settings = Settings.read(folder / SETTINGS)
+    with contextlib.chdir(folder):
+        sound = doctor(settings.root, settings.storage_options, repair=args.repair)
+    return 0 if sound else DAMAGED
 
 
 @contextlib.contextmanager
@@ -144,6 +162,16 @@ def _parser() -> argparse.ArgumentParser:
 
     one = commands.add_parser("init", help="make a project folder with an example")
     one.add_argument("folder", nargs="?", default=".", metavar="FOLDER")
+
+    one = commands.add_parser(
+        "doctor", parents=[where], help="check what is stored: log, parts, checksums, leftovers"
+    )
+    one.add_argument(
+        "root", nargs="?", metavar="ROOT", help="a state root or a shard (default: the project's)"
+    )
+    one.add_argument(
+        "--repair", action="store_true", help="do what can be done without losing anything"
+    )
 
     one = commands.add_parser(
         "plan", parents=[where, days], help="what a backfill would do, and why"

@@ -55,6 +55,7 @@ class Chain:
         self._store = store
         self._log = Store.at(f"{store.uri}/{LOG_FOLDER}", store.options_dict)
         self._newest: Entry | None = None
+        self._at_least = -1  # the version that the head has seen
         self._checkpoint: tuple[int | None, str | None] = (None, None)
 
     def link(self) -> dict[str, Any]:
@@ -63,16 +64,22 @@ class Chain:
 
     def check_checkpoint(self) -> None:
         """Raise StorageError if the checkpoint that readers start from is damaged."""
-        head = self._head()
+        head = self.head()
         if head is None or head.checkpoint is None or head.checkpoint != self._base():
             return
         self._checkpoint = head.checkpoint, head.checkpoint_sum
         name = checkpoint_name(head.checkpoint)
-        data = self._log.get(name)
+        wrong = self.wrong_with_checkpoint(head)
+        if wrong:
+            raise self._damaged(name, wrong)
+
+    def wrong_with_checkpoint(self, head: Head) -> str:
+        """What is wrong with the checkpoint that the head knows; empty if nothing is."""
+        assert head.checkpoint is not None
+        data = self._log.get(checkpoint_name(head.checkpoint))
         if data is None:
-            raise self._damaged(name, "is missing")
-        if _sum(data) != head.checkpoint_sum:
-            raise self._damaged(name, "is damaged")
+            return "is missing"
+        return "" if _sum(data) == head.checkpoint_sum else "is damaged"
 
     def check(self, version: int) -> int:
         """Check the entries up to `version`, as far as that was not done; the newest there is.
@@ -88,15 +95,24 @@ class Chain:
             first, newest = min(base + 1, version), None
         for entry in self.entries(range(first, version + 1), base):
             if newest is not None and entry.previous not in (None, newest.sum):
-                raise self._damaged(entry_name(newest.version), "is not what it was")
+                both = f"{entry_name(newest.version)} or {entry_name(entry.version)}"
+                raise self._damaged(both, "is not what it was")
             newest = entry
-        head = self._head() if self._newest is None else None
+        if self._newest is None:
+            head = self.head()
+            if head is not None and newest is not None:
+                if head.version == newest.version and head.sum != newest.sum:
+                    raise self._damaged(entry_name(version), "is not what it was")
+                self._at_least = head.version
         self._newest = newest
-        if head is None or newest is None:
-            return version
-        if head.version == version and head.sum != newest.sum:
-            raise self._damaged(entry_name(version), "is not what it was")
-        return max(head.version, version)
+        return max(self._at_least, version)
+
+    def check_all(self) -> None:
+        """Check whatever there is of a log that cannot be opened."""
+        versions, head = self.versions(), self.head()
+        newest = max([*versions, *([head.version] if head else [])], default=-1)
+        if newest >= 0:
+            Chain(self._store).check(newest)
 
     def missing(self, version: int) -> StorageError:
         return self._damaged(entry_name(version), "is missing")
@@ -144,7 +160,23 @@ class Chain:
             raise self._damaged(name, "is damaged") from None
         return Entry(version, _sum(data), previous)
 
-    def _head(self) -> Head | None:
+    def versions(self) -> list[int]:
+        """The entries that are there, in order."""
+        names = [name.removesuffix(".json") for name in self._log.names() if "/" not in name]
+        return sorted(int(name) for name in names if name.isdecimal())
+
+    def checkpoints(self) -> list[int]:
+        """The checkpoints that are there, in order."""
+        ending = ".checkpoint.parquet"
+        names = [name.removesuffix(ending) for name in self._log.names() if name.endswith(ending)]
+        return sorted(int(name) for name in names if name.isdecimal())
+
+    def drop_checkpoint(self, version: int) -> None:
+        """Let readers start from the entries instead."""
+        self._log.delete([checkpoint_name(version), _LAST_CHECKPOINT])
+
+    def head(self) -> Head | None:
+        """None if there is none, or if it is damaged."""
         record = read_record(self._log, _HEAD)
         if record is None:
             return None

@@ -34,7 +34,7 @@ from windrow.shard.chain import LOG_FOLDER, Chain, entry_name
 from windrow.shard.part import Part
 from windrow.shard.spec import FORMAT_VERSION, ShardSpec
 from windrow.spark.tasks import WrittenFile
-from windrow.storage.delta import create_table, hides_ntz
+from windrow.storage.delta import create_table, hides_ntz, is_failure
 from windrow.storage.failures import failure
 from windrow.storage.store import Store
 
@@ -127,11 +127,17 @@ class Log:
         try:
             chain.check_checkpoint()
             table = DeltaTable(store.delta_uri, storage_options=store.options_dict)
-        except TableNotFoundError as error:
-            raise ShardNotFoundError(
-                f"{store.uri}: there is no shard; create one with Shard.create(...)"
-            ) from error
-        except (DeltaError, OSError) as error:
+            chain.check(int(table.version()))  # before anything is believed
+        except StorageError:
+            raise
+        except BaseException as error:
+            if not is_failure(error):
+                raise
+            chain.check_all()  # it knows which file is to blame, if it is one of the log's
+            if isinstance(error, TableNotFoundError):
+                raise ShardNotFoundError(
+                    f"{store.uri}: there is no shard; create one with Shard.create(...)"
+                ) from error
             raise failure(store.uri, "cannot open the shard", error) from error
         properties = table.metadata().configuration
         if "windrow.format" not in properties:
@@ -205,7 +211,9 @@ class Log:
     def _update(self) -> None:
         try:
             self._table.update_incremental()
-        except (DeltaError, OSError) as error:
+        except BaseException as error:
+            if not is_failure(error):
+                raise
             raise self._unreadable(error) from error
 
     def _check_chain(self) -> None:
@@ -217,14 +225,19 @@ class Log:
                 raise self._chain.missing(self.version + 1)
             self._chain.check(self.version)
 
-    def _unreadable(self, error: Exception) -> StorageError:
+    def _unreadable(self, error: BaseException) -> StorageError:
         return failure(self.store.uri, "cannot read the log", error)
 
     def parts(self) -> list[Part]:
         """All parts of this version of the shard."""
         if self._parts is None or self._parts[0] != self.version:
-            stream = self._table.get_add_actions(flatten=False)
-            actions = pa.RecordBatchReader.from_stream(stream).read_all()
+            try:
+                stream = self._table.get_add_actions(flatten=False)
+                actions = pa.RecordBatchReader.from_stream(stream).read_all()
+            except BaseException as error:
+                if not is_failure(error):
+                    raise
+                raise self._unreadable(error) from error
             known = {} if self._parts is None else {part.path: part for part in self._parts[1]}
             self._parts = (self.version, parts_from_log(actions, self.spec, known))
         return self._parts[1]

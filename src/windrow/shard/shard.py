@@ -29,6 +29,7 @@ from windrow.shard.read import Read
 from windrow.shard.scan import Scan, TimeRange
 from windrow.shard.spec import Order, ShardSpec, by_hash
 from windrow.shard.uncommitted import committing, drop
+from windrow.shard.verify import Verification, verify_shard
 from windrow.spark.schemas import is_dataframe, spark_to_arrow_schema
 from windrow.spark.tasks import Written
 from windrow.storage.store import Store
@@ -394,6 +395,22 @@ class Shard:
             raise self._range_error(f"a hold at {time}")
         with holds.hold(self._log, time, reader or f"process {os.getpid()}", lease) as held:
             yield held
+
+    def verify(self) -> Verification:
+        """Read everything, and say what is missing, damaged or left over, and what can be done.
+
+        >>> import pyarrow as pa, tempfile
+        >>> uri = tempfile.mkdtemp() + "/s"
+        >>> shard = Shard.create(uri, pa.schema([("k", pa.int64())]), key=["k"])
+        >>> shard.append(pa.table({"k": [1]}), lower=0, upper=10)
+        True
+        >>> found = shard.verify()
+        >>> found.is_sound, found.parts, found.problems
+        (True, 1, [])
+
+        For a shard that cannot be opened any more, there is `windrow doctor`.
+        """
+        return verify_shard(self._log.store)
 
     def holds(self) -> list[Held]:
         """Who holds the shard, at which time: what `since` and `vacuum` wait for."""

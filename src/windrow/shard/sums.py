@@ -113,6 +113,12 @@ class CheckedFile:
             return self._source.read_buffer(end - start)
         return self._source.read(end - start)
 
+    def check_all(self) -> None:
+        """Read every column chunk; raises if one is damaged."""
+        for start in self._starts.tolist():
+            self.seek(start)
+            self.read(self._sums[start][0] - start)
+
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
         base = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._size}[whence]
         self._at = base + offset

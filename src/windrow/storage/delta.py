@@ -206,5 +206,10 @@ def _shape(type_: pa.DataType) -> Any:
     return type_.id, names, [_shape(child.type) for child in children]
 
 
-def first_line(error: Exception) -> str:
+def is_failure(error: BaseException) -> bool:
+    """Whether delta-rs gave up: by an exception, or by a panic, which is not an Exception."""
+    return isinstance(error, Exception) or type(error).__name__ == "PanicException"
+
+
+def first_line(error: BaseException) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -53,7 +53,7 @@ def explained(place: str, doing: str) -> Iterator[None]:
         raise failure(place, f"cannot {doing} it", error) from error
 
 
-def failure(place: str, what: str, error: Exception) -> StorageError:
+def failure(place: str, what: str, error: BaseException) -> StorageError:
     """The error for what failed at `place`, a file or the root of many.
 
     >>> print(failure("/data/s", "the commit failed", OSError(28, "No space left on device")))
@@ -97,13 +97,13 @@ try again; of a shard, vacuum deletes what no reader needs, and takes no space i
     return StorageError(f"{place}: {what}: {said}")
 
 
-def plain(error: Exception) -> str:
+def plain(error: BaseException) -> str:
     """What an error says, on one line: delta-rs writes trees, in colours."""
     lines = _COLOUR.sub("", str(error)).replace("↳", " ").split()
     return " ".join(lines).rstrip(".") or type(error).__name__
 
 
-def _number(error: Exception) -> int | None:
+def _number(error: BaseException) -> int | None:
     if isinstance(error, OSError) and error.errno is not None:
         return error.errno
     found = _NUMBER.search(str(error))
