@@ -14,6 +14,9 @@ from deltalake import DeltaTable
 import windrow as wr
 from windrow import agg
 from windrow.errors import SchemaError, StorageError
+from windrow.features.run import results
+from windrow.features.strategies.slices import write_file
+from windrow.storage.store import Store
 
 NOON = dt.datetime(2021, 9, 30, 12)
 NTZ = pa.timestamp("us")
@@ -142,3 +145,30 @@ def test_a_result_that_was_damaged_is_named(project: wr.Project, tmp_path: Path)
         file.write_text("{")
     with pytest.raises(StorageError, match=r"results/j: the Delta table .* cannot be opened"):
         project.backfill(join(tmp_path))
+
+
+def test_files_of_replaced_results_do_not_pile_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, schema = Store.at(tmp_path / "j"), pa.schema([("n", pa.int64())])
+
+    def rerun(times: int) -> list[str]:
+        """What the newest results consist of, oldest first."""
+        for number in range(times):
+            part = write_file(store, pa.table({"n": [number]}), "run")
+            results.commit_result(store, schema, [part])
+            paths.append(part.path)
+        return paths
+
+    paths: list[str] = []
+    died = write_file(store, pa.table({"n": [-1]}), "run").path
+    rerun(5)
+    assert store.names() == sorted([died, *paths])  # all of them are young
+    monkeypatch.setattr(results, "KEPT_HOURS", 0)
+    rerun(2)
+    assert store.names() == sorted([died, *paths[-3:]])  # a run that died may be resumed
+    monkeypatch.setattr(results, "RESUMED_HOURS", 0)
+    rerun(1)
+    assert store.names() == sorted(paths[-3:])
+    assert DeltaTable(store.uri).to_pyarrow_table().to_pylist() == [{"n": 0}]
+    assert DeltaTable(store.uri, version=6).to_pyarrow_table().to_pylist() == [{"n": 1}]

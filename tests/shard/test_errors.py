@@ -720,3 +720,23 @@ def test_variants_are_refused(tmp_path: Path) -> None:
     schema = StructType([StructField("v", ArrayType(VariantType()))])
     with pytest.raises(SchemaError, match="column 'v': type variant"):
         Shard.create(tmp_path / "s", schema, order=by_columns("v"))
+
+
+NOT_A_TIME: list[tuple[str, Callable[[Shard, Any], Any]]] = [
+    ("lower", lambda shard, it: shard.append(rows(user=["x"]), lower=it, upper=20)),
+    ("upper", lambda shard, it: shard.append(rows(user=["x"]), lower=10, upper=it)),
+    ("at", lambda shard, it: shard.append(rows(user=["x"]), lower=10, upper=20, at=it)),
+    ("as_of", lambda shard, it: shard.snapshot(it)),
+    ("lower", lambda shard, it: shard.changes(it)),
+    ("upper", lambda shard, it: shard.changes(0, it)),
+    ("since", lambda shard, it: shard.advance_since(it)),
+    ("as_of", lambda shard, it: shard.hold(it).__enter__()),
+]
+
+
+@pytest.mark.parametrize("value", ["10", 10.0, AT])
+@pytest.mark.parametrize("number", range(len(NOT_A_TIME)))
+def test_a_time_is_a_whole_number(shard: Shard, number: int, value: Any) -> None:
+    name, action = NOT_A_TIME[number]
+    with refused(shard, OptionError, f"{name} is {value!r}", "whole numbers"):
+        action(shard, value)

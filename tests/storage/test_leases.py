@@ -146,7 +146,7 @@ def test_where_the_system_does_not_tell_the_start_leases_count_for_their_length(
     assert lease.process.started == ""
     assert lease.process.is_running() is None
     assert len(live_leases(folder)) == 1
-    rewrite(folder, lease, at=time.time() - 101)
+    rewrite(folder, lease, process={"pid": os.getppid()}, at=time.time() - 101)
     assert live_leases(folder) == []
     ended = subprocess.run(
         [sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, text=True

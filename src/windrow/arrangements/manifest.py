@@ -130,6 +130,7 @@ class Manifest:
         """Remove manifests whose steps lie behind this one."""
         behind = [m for m in read_all(store) if m.done(shard) and not m.is_current(shard)]
         _folder(store).delete([f"{m.digest}.json" for m in behind])
+        _folder(store).drop_half_written()
 
 
 def read_all(store: Store) -> Iterator[Manifest]:

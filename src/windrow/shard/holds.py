@@ -49,6 +49,7 @@ from dataclasses import dataclass
 from windrow.errors import StorageError, TimeRangeError
 from windrow.shard.log import LATEST, Log
 from windrow.shard.part import PartName
+from windrow.shard.retention import still_young
 from windrow.storage.leases import Found, Lease, drop_leases, found_leases, live_leases
 from windrow.storage.store import Store
 
@@ -157,6 +158,7 @@ def vacuum(log: Log, retention_hours: int) -> list[str]:
     log.refresh()  # a part that this handle does not know yet would pass for an orphan
     seen = log.version
     unused = log.unused(retention_hours)
+    unused -= still_young(log, unused, retention_hours)
     folder = _folder(log)
     leases = list(found_leases(folder))
     live = [lease for lease in leases if lease.is_live()]
@@ -170,6 +172,8 @@ def vacuum(log: Log, retention_hours: int) -> list[str]:
     useless = sorted(name for name in unused if _run(name) not in runs)
     try:
         log.store.delete(useless)
+        for inner in (folder, log.store.beneath("_delta_log")):
+            inner.drop_half_written()
         drop_leases(folder, [lease for lease in leases if lease not in live])
     except StorageError as error:
         raise type(error)(

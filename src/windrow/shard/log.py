@@ -417,12 +417,29 @@ class Log:
             raise failure(self.store.uri, "cannot list files", error) from error
         return {name for name in found if "/" not in name}
 
-    def added_and_removed(self, version: int) -> tuple[set[str], set[str]] | None:
+    def commits(self) -> list[tuple[int, int, bool]]:
+        """Of each entry its version, its time, and whether it is a compaction; newest first."""
+        try:
+            history = self._table.history()
+        except (DeltaError, OSError) as error:
+            raise self._unreadable(error) from error
+        return [
+            (
+                int(commit["version"]),
+                int(commit.get("timestamp", 0)),
+                "compacted" in (commit.get("windrow") or {}),
+            )
+            for commit in history
+        ]
+
+    def added_and_removed(
+        self, version: int, until: int | None = None
+    ) -> tuple[set[str], set[str]] | None:
         """The parts that came and that went after `version`; None if the log is too short."""
         added: set[str] = set()
         removed: set[str] = set()
         entries = Store.at(f"{self.store.uri}/{LOG_FOLDER}", self.store.options_dict)
-        for number in range(version + 1, self.version + 1):
+        for number in range(version + 1, (self.version if until is None else until) + 1):
             entry = entries.get(entry_name(number))
             if entry is None:
                 return None

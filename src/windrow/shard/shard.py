@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -215,6 +216,8 @@ class Shard:
         if self._log.retired:
             raise self._log.retired_error()
         self._check_batch(lower, upper)
+        if at is not None:
+            _check_time("at", at)
         if at is not None and not lower <= at < upper:
             raise TimeRangeError(f"{self.uri}: at is {at}, outside the batch [{lower}, {upper})")
         log = self._log
@@ -233,6 +236,8 @@ class Shard:
         return self._append(writer, lambda writer: adopt_files(writer, names), token)
 
     def _check_batch(self, lower: int, upper: int) -> None:
+        _check_time("lower", lower)
+        _check_time("upper", upper)
         if not 0 <= lower < upper <= LATEST:
             raise TimeRangeError(
                 f"{self.uri}: [{lower}, {upper}) is not a batch; times are milliseconds since the "
@@ -285,6 +290,7 @@ class Shard:
         self._log.refresh()
         if as_of is None:
             as_of = self.upper - 1
+        _check_time("as_of", as_of)
         if not self.since <= as_of < self.upper:
             raise self._range_error(f"a snapshot at {as_of}")
         times = TimeRange(None, as_of, as_of)
@@ -310,6 +316,8 @@ class Shard:
         self._log.refresh()
         if upper is None:
             upper = self.upper
+        _check_time("lower", lower)
+        _check_time("upper", upper)
         if not self.since <= lower <= upper <= self.upper:
             raise self._range_error(f"changes in [{lower}, {upper})")
         start = None if lower == self.since else lower
@@ -391,6 +399,7 @@ class Shard:
         """
         self._log.refresh()
         time = max(self.upper - 1, self.since) if as_of is None else as_of
+        _check_time("as_of", time)
         if self._log.retired or not self.since <= time <= self.upper:
             raise self._range_error(f"a hold at {time}")
         with holds.hold(self._log, time, reader or f"process {os.getpid()}", lease) as held:
@@ -422,6 +431,7 @@ class Shard:
         That is `since`, or less if somebody holds the shard at an earlier time: `holds` tells who,
         and a later call moves on. Moving to an earlier time is refused.
         """
+        _check_time("since", since)
         self._log.refresh()
         if since < self.since or since >= max(self.upper, 1):
             raise TimeRangeError(
@@ -512,6 +522,16 @@ class Shard:
                 prefix, count = part.name.hot
                 rows[prefix] = rows.get(prefix, 0) + count
         return rows
+
+
+def _check_time(name: str, value: Any) -> None:
+    """Refuse what is not a whole number; those of NumPy are."""
+    try:
+        operator.index(value)
+    except TypeError:
+        raise OptionError(
+            f"{name} is {value!r}; times are whole numbers, of milliseconds since the epoch"
+        ) from None
 
 
 def _token(written: Written) -> str:

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import functools
 import os
+import re
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -28,6 +30,8 @@ from windrow.storage.names import new_id, written
 from windrow.storage.uris import for_delta, is_local, place_of
 
 _REQUESTS = 16  # to an object store at a time
+# As `put` names a file that it will move into place, and as delta-rs does.
+_HALF_WRITTEN = re.compile(r"\..+-[0-9a-f]{16}|.+#\d+")
 
 
 @dataclass(frozen=True)
@@ -198,6 +202,17 @@ class Store:
         """Delete files of something that failed, if possible: that failure is what counts."""
         with suppress(StorageError):
             self.delete(names)
+
+    def drop_half_written(self, seconds: float = 3600.0) -> None:
+        """Delete what processes that were killed had begun to put here, longer ago than this."""
+        if not self.is_local:
+            return  # an object store shows nothing that is not whole
+        for folder, _, names in os.walk(self.uri):
+            for name in filter(_HALF_WRITTEN.fullmatch, names):
+                path = os.path.join(folder, name)
+                with suppress(OSError):  # another one deletes it, or it may not be deleted
+                    if time.time() - os.stat(path).st_mtime >= seconds:
+                        os.remove(path)
 
     def delete(self, names: Sequence[str]) -> None:
         """Delete files; those that are gone already are passed over."""

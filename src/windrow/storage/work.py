@@ -64,6 +64,7 @@ def _remove(work: Store, owner: Lease) -> None:
 
 def _sweep(root: Store, owners: Store) -> None:
     """Remove what interrupted runs left long ago."""
+    owners.drop_half_written()
     newest: dict[str, float] = {}
     for found in found_leases(owners):
         name = found.about.get("claim", "")

@@ -24,8 +24,14 @@ from windrow.spark.tasks import Written, WrittenFile, run_writers
 from windrow.storage.delta import check_storable, open_table, replace_table
 from windrow.storage.failures import failure
 from windrow.storage.store import Store
+from windrow.storage.work import KEPT_SECONDS
+
+KEPT_VERSIONS = 3  # of a result: whoever reads one that was replaced can finish
+KEPT_HOURS = 24
+RESUMED_HOURS = int(KEPT_SECONDS / 3600)
 
 if TYPE_CHECKING:
+    from deltalake import DeltaTable
     from pyspark.sql import DataFrame, SparkSession
 
 
@@ -58,6 +64,12 @@ def commit_result(store: Store, schema: pa.Schema, parts: list[WrittenFile]) -> 
     paths = {part.path for part in parts}
     if _holds(store, paths):
         return  # by a run that died right after its commit; one commit cannot add and remove a file
+    _replace(store, schema, parts, paths)
+    _sweep(store)
+
+
+def _replace(store: Store, schema: pa.Schema, parts: list[WrittenFile], paths: set[str]) -> None:
+    """Commit them."""
     now = int(time.time() * 1000)
     files = [AddAction(p.path, p.bytes, {}, now, True, p.statistics) for p in parts]
     try:
@@ -70,6 +82,35 @@ def commit_result(store: Store, schema: pa.Schema, parts: list[WrittenFile]) -> 
         if not isinstance(failed, StorageUnavailableError):  # else the next run commits them
             store.discard(sorted(paths))
         raise failed from error
+
+
+def _sweep(store: Store) -> None:
+    """Delete files that nobody can need: as a rule those of the result before the last few.
+
+    What a version has lost is kept for a day after that, and what no version ever had for as long
+    as an interrupted run may be resumed, which finds its files here.
+    """
+    with suppress(Exception):  # delta-rs raises many; the result is stored, the next run tries it
+        table = open_table(store)
+        if table is None:
+            return
+        useless = {*_unused(table, KEPT_HOURS, full=False)}
+        useless |= {*_unused(table, RESUMED_HOURS, full=True)}
+        newest = table.version()
+        for version in range(max(0, newest - KEPT_VERSIONS + 1), newest):
+            if not useless:
+                return
+            table.load_as_version(version)
+            useless -= {uri.rpartition("/")[2] for uri in table.file_uris()}
+        store.delete(sorted(useless))
+
+
+def _unused(table: DeltaTable, hours: int, *, full: bool) -> Iterator[str]:
+    """Files right in the table's folder that went so long ago; with `full`, also unknown ones."""
+    found = table.vacuum(
+        retention_hours=hours, enforce_retention_duration=False, dry_run=True, full=full
+    )
+    return (name for name in found if "/" not in name)
 
 
 def _holds(store: Store, paths: set[str]) -> bool:
