@@ -1,0 +1,25 @@
+"""The short form of the campaigns of kills; the long one is `python tests/campaigns/kills.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import backfill_kills
+import pytest
+import shard_kills
+
+
+@pytest.mark.slow
+def test_processes_at_work_on_a_shard(tmp_path: Path, many: Callable[..., int]) -> None:
+    counts = shard_kills.campaign(tmp_path, many(24, 6), seed=5)
+    assert counts["shard_kills"] >= 6
+    assert counts["shard_half_written"] <= counts["shard_kills"]
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+def test_the_processes_of_backfills(tmp_path: Path) -> None:
+    counts = backfill_kills.campaign(tmp_path, 3, seed=5, victims=("task", "driver", "jvm"))
+    assert counts["backfill_kills"] == 3
+    assert counts["backfills_interrupted"] > 0
