@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test test-spark test-plain quick lint docs rooms stubs bench-shard bench-backfill java clean
+.PHONY: demo test test-spark test-plain quick chaos lint docs rooms stubs bench-shard bench-backfill java clean
 
 demo: $(READY)
 	$(BIN)/python examples/shop.py
@@ -25,6 +25,11 @@ test-plain: $(READY)
 # since there is no Java where it looks.
 quick: $(READY) lint
 	HYPOTHESIS_PROFILE=quick JAVA_HOME=/nowhere $(BIN)/python -m pytest -q -m 'not spark' -n 2 --dist loadfile
+
+# The long campaigns: damage and kills at random. Each ends with a line of JSON that counts outcomes.
+chaos: $(READY)
+	$(BIN)/python tests/campaigns/damage.py --faults 2500
+	$(BIN)/python tests/campaigns/kills.py --kills 120
 
 lint: $(READY)
 	$(BIN)/ruff check .
