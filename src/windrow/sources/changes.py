@@ -64,7 +64,11 @@ class UpdateColumns:
 
 
 def end_of_day(days: Any) -> Any:
-    """The time of a snapshot, by the days from the epoch to its own."""
+    """The time of a snapshot, by the days from the epoch to its own.
+
+    >>> end_of_day(0)
+    86399999
+    """
     return days * DAY + DAY - 1
 
 
@@ -87,5 +91,8 @@ def replaces(snapshot: Any, known_at: Any, by_snapshot: bool) -> Any:
     """Whether a snapshot retracts an update known at a time, or a row of a snapshot then.
 
     A snapshot of the same time holds an update, but does not retract itself.
+
+    >>> replaces(7, 7, by_snapshot=False), replaces(7, 7, by_snapshot=True)
+    (True, False)
     """
     return snapshot > known_at if by_snapshot else snapshot >= known_at
