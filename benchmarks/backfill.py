@@ -173,14 +173,15 @@ class Bench:
             project = self.project().project
             windrow_backfill(project, small / "events", small / "queries.parquet")
 
-    def windrow(self, events: Path, **more: Any) -> tuple[float, float, Measured]:
+    def windrow(
+        self, events: Path, *, queries: Path | None = None, **more: Any
+    ) -> tuple[float, float, Measured]:
         """Seconds from raw files, then once more from the arrangement."""
         measured = self.project()
+        asked = queries or self.queries
         seconds = []
         for _ in range(2):
-            seconds.append(
-                timed(lambda: windrow_backfill(measured.project, events, self.queries, **more))
-            )
+            seconds.append(timed(lambda: windrow_backfill(measured.project, events, asked, **more)))
             stages = measured.project.summary.stages
             measured.stages.append({name: round(value, 3) for name, value in stages.items()})
         if events == self.events and not more:
@@ -280,6 +281,24 @@ def growth(bench: Bench) -> dict[str, Any]:
         "double_windows": ratio(windows, 0),
         "double_windows_from_arranged": ratio(windows, 1),
     }
+
+
+def growth_eightfold(bench: Bench) -> dict[str, Any]:
+    """Eight times the events, the queries and the keys, beside once, in turn."""
+    events, queries = bench.root / "eightfold", bench.root / "eightfold.parquet"
+    write_events(events, 8 * bench.size, 8 * bench.keys, files=64)
+    write_queries(queries, 8 * bench.asked, 8 * bench.keys)
+    once, eight = [], []
+    for _ in range(bench.repeats):
+        once.append(bench.windrow(bench.events)[:2])
+        eight.append(bench.windrow(events, queries=queries)[:2])
+    shutil.rmtree(events)
+    say(f"once {once}, eightfold {eight}")
+    raw, arranged = (
+        median([times[i] for times in eight]) / median([times[i] for times in once])
+        for i in range(2)
+    )
+    return {"growth_8x": raw, "growth_8x_from_arranged": arranged}
 
 
 def memory(bench: Bench) -> dict[str, Any]:
@@ -417,6 +436,7 @@ def measure(root: Path, options: argparse.Namespace) -> dict[str, Any]:
     out |= beside_polars(bench)
     raw = out["seconds_from_raw"]
     out |= growth(bench)
+    out |= growth_eightfold(bench)
     out |= skew(bench)
     out |= few_queries(bench)
     out |= more_queries(bench)

@@ -76,11 +76,11 @@ def write_mutations(folder: Path, events: Path) -> None:
         later = ts + rng.integers(1, 10 * DAY_MS, ts.size)
         chance = rng.random(ts.size)
 
-        def images(at: np.ndarray, moments: np.ndarray, before: bool, price: float) -> pa.Table:
+        def images(at: np.ndarray, times: np.ndarray, before: bool, price: float) -> pa.Table:
             rows = table.take(pa.array(at))  # noqa: B023  used at once
             prices = pa.array(rows.column("price").to_numpy() + price)
             rows = rows.set_column(rows.column_names.index("price"), "price", prices)
-            rows = rows.append_column("mutation_ts", pa.array(moments, STAMP))
+            rows = rows.append_column("mutation_ts", pa.array(times, STAMP))
             return rows.append_column("is_before", pa.array(np.full(at.size, before)))
 
         changed, gone = np.flatnonzero(chance < 0.05), np.flatnonzero(chance > 0.95)

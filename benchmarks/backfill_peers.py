@@ -13,7 +13,7 @@ def polars_backfill(events: Path, queries: Path, out: Path) -> None:
     """Rolling aggregates over events and queries together, then the rows of queries.
 
     `closed="left"` takes [t - W, t). Rows of queries hold no price and come before the events of
-    their moment, so the last price is the one carried forward, if it is not too old.
+    their time, so the last price is the one carried forward, if it is not too old.
     """
     import polars as pl
 

@@ -22,12 +22,15 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pyarrow as pa
 
 from slow_store import slow_store
 from windrow import Shard
+from windrow.shard import files
+from windrow.shard import shard as shard_module
 from windrow.shard.part import ROW_GROUP_ROWS
 from windrow.spark.session import local_session
 
@@ -141,7 +144,8 @@ def read_in_child(
 
 def fetch_ahead(folder: Path, repeats: int) -> dict[str, float]:
     """200 parts, as runs to be merged and as one run, against one request at a time."""
-    build(str(folder / "merge"), 200 * 5_000, 200, 100_000)
+    with mock.patch.object(shard_module, "COMPACT_EVERY", 0):
+        build(str(folder / "merge"), 200 * 5_000, 200, 100_000)
     one_run = Shard.create(folder / "one_run", SCHEMA, key=["user_id"])
     rows = rows_at(np.arange(200 * ROW_GROUP_ROWS), 100_000)
     one_run.append(rows, lower=0, upper=1, part_bytes=1)
@@ -184,6 +188,33 @@ def commit_ms(folder: str) -> float:
     return statistics.median(times) * 1000
 
 
+def checksum_cost(shard: Shard, repeats: int) -> float:
+    """A full read that verifies checksums over one that does not, in turn; one reader in Python."""
+
+    def read() -> float:
+        return timed(lambda: [None for _ in shard.snapshot().batches()])
+
+    read()
+    checked, unchecked = [], []
+    for _ in range(repeats):
+        checked.append(read())
+        with mock.patch.object(files, "checked", lambda _store, _part, source: source):
+            unchecked.append(read())
+    return statistics.median(checked) / statistics.median(unchecked)
+
+
+def wide_append_s(folder: str, repeats: int) -> float:
+    """Seconds of an append of two rows with 2,000 columns."""
+    names = [f"column_{i}" for i in range(2_000)]
+    schema = pa.schema([(name, pa.int64()) for name in names])
+    shard = Shard.create(folder, schema, key=names[:1])
+    times = []
+    for step in range(repeats + 1):  # the first one loads what is loaded once
+        table = pa.table([pa.array([step, step + 1])] * len(names), schema=schema)
+        times.append(timed(lambda t=table, s=step: shard.append(t, lower=s, upper=s + 1)))
+    return statistics.median(times[1:])
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--updates", type=int, default=20_000_000)
@@ -223,10 +254,10 @@ def measure(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
 
     say("full reads, windrow and spark in turn ...")
     spark = local_session("bench", cores="2", spark__driver__memory="8g")
-    files = [f"{shard.uri}/{name}" for name in _part_names(shard)]
+    parts = [f"{shard.uri}/{name}" for name in _part_names(shard)]
 
     def spark_read() -> Any:
-        frame = spark.read.parquet(*files)
+        frame = spark.read.parquet(*parts)
         grouped = frame.groupBy(*SCHEMA.names).agg({"_diff": "sum"})
         return grouped.where("`sum(_diff)` <> 0")
 
@@ -259,6 +290,8 @@ def measure(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
         result[f"{name}_fraction"] = len(rows) / options.updates
         seconds = median(lambda f=frame: timed(lambda: to_noop(f)), repeats)
         result[f"{name}_time"] = round(seconds / full_seconds, 3)
+
+    result["checksum_cost"] = round(checksum_cost(shard, max(repeats, 5)), 3)
 
     say("limited read ...")
     first_batch(shard)
@@ -306,6 +339,7 @@ def measure(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
 
     say("small batches ...")
     result["commit_ms_p50"] = round(commit_ms(str(folder / "commits")), 1)
+    result["wide_append_s"] = round(wide_append_s(str(folder / "wide"), repeats), 2)
     result["write_amplification"] = round(write_amplification(str(folder / "small")), 2)
     return result
 

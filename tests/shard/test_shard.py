@@ -20,7 +20,9 @@ import pytest
 from oracle import Oracle, canonical, count_updates
 from strategies import NAN, SCALARS, to_table
 from windrow import Consolidation, Shard, by_columns, by_hash, col
+from windrow.shard import compact as compact_module
 from windrow.shard import part
+from windrow.shard import shard as shard_module
 from windrow.shard.compact import FANOUT, tier
 from windrow.shard.log import Log
 from windrow.shard.merge import merges, read_slice
@@ -400,13 +402,33 @@ def tiny(i: int) -> tuple[dict[str, Any], int, int]:
 
 
 def test_many_tiny_appends_are_read_back_without_compaction(
-    tmp_path: Path, many: Callable[..., int]
+    tmp_path: Path, many: Callable[..., int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(shard_module, "COMPACT_EVERY", 0)
     shard, oracle = Shard.create(tmp_path / "s", EVENTS, key=["k"]), Oracle(EVENTS)
     for lower in range(many(600)):
         oracle.append([tiny(lower)])
         shard.append(to_table([tiny(lower)], EVENTS), lower=lower, upper=lower + 1)
     assert shard.stats().runs == many(600)
+    check_against(Shard.open(shard.uri), oracle)
+
+
+def test_appends_merge_small_runs_by_themselves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shard_module, "COMPACT_EVERY", 10)
+    shard, oracle = Shard.create(tmp_path / "s", EVENTS, key=["k"]), Oracle(EVENTS)
+    for lower in range(100):
+        oracle.append([tiny(lower)])
+        shard.append(to_table([tiny(lower)], EVENTS), lower=lower, upper=lower + 1)
+    assert shard.stats().runs < 2 * FANOUT + 10
+    check_against(Shard.open(shard.uri), oracle)
+    large = shard.stats().runs
+    monkeypatch.setattr(compact_module, "SMALL_RUN_ROWS", 0)  # all are large now
+    for lower in range(100, 130):
+        oracle.append([tiny(lower)])
+        shard.append(to_table([tiny(lower)], EVENTS), lower=lower, upper=lower + 1)
+    assert shard.stats().runs == large + 30
     check_against(Shard.open(shard.uri), oracle)
 
 

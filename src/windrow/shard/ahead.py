@@ -1,4 +1,4 @@
-"""Fetching ahead: what a read will need next is requested before it asks.
+"""Fetching ahead: what a read will need next is requested in advance.
 
 An object store answers each request after tens of milliseconds, so a read that waits for one
 answer after the other spends its time waiting. Here threads of the reading process keep several
@@ -9,7 +9,7 @@ requests under way, for parts and row groups in the order in which the read will
     under way                              ░░░ ░░░ ░░░     bounded in number
 
 The threads only fetch bytes. The Parquet reader runs where it did, on a file whose reads find
-them there. What was not requested ahead is fetched when it is asked for, so nothing but time
+them there. What was not requested ahead is fetched on demand, so nothing but time
 depends on the order of requests.
 """
 

@@ -67,7 +67,7 @@ class PartCache:
         return part.rows >= _SMALLEST_PART and part.bytes * 4 <= self.max_bytes
 
     def holds(self, scan: Scan, part: Part) -> bool:
-        """Whether the part seems to be here already; it may go at any moment."""
+        """Whether the part seems to be here already; it may be evicted at any time."""
         try:
             with self._open() as folder:
                 os.close(folder.open(_name(_identity(scan.store, part))))
@@ -131,7 +131,7 @@ def _temporary_folder() -> str:
 
 
 def _identity(store: Store, part: Part) -> bytes:
-    """Tells a part from every other: where it rests, and all that the log says of it."""
+    """Tells a part from every other: where it is stored, and all that the log says of it."""
     known = [str(getattr(part, field.name)) for field in fields(part) if field.compare]
     return identity(store.uri, *known)
 

@@ -5,6 +5,9 @@ is smaller, into one that belongs to a higher tier: each update is rewritten at 
 tier, so a stream of n small batches costs O(log n) writes per update, and a read never has more
 than `fanout` runs per tier to merge.
 
+Appends do this for small runs by themselves, every so often, so that a shard that nobody compacts
+stays in shape as long as its batches are small.
+
 Compaction adds and removes parts in one commit that neither blocks appends nor is blocked by
 them. If another compaction took one of the parts first, its own output is dropped. Readers that
 hold the shard at a time find all of its history from there on: `since` does not pass them (see
@@ -36,6 +39,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 FANOUT = 8
+SMALL_RUN_ROWS = 65_536  # updates; appends merge such runs by themselves
 _LOWEST_TIER_ROWS = 64  # runs below are rewritten with every full tier, so keep it small
 
 
@@ -105,6 +109,19 @@ def compact(
         total += done
         if everything:
             return total
+
+
+def compact_small(log: Log) -> Compacted:
+    """Merge small runs, if they have become many: little work, whatever the size of the shard."""
+    total = Compacted()
+    while True:
+        runs = [run for run in runs_of(log.parts()) if sum(p.rows for p in run) <= SMALL_RUN_ROWS]
+        small = [part for run in runs for part in run if part.sorted]
+        chosen = choose(small, FANOUT, everything=False)
+        done = _merge(log, chosen, PART_BYTES, None) if chosen else None
+        if done is None:
+            return total
+        total += done
 
 
 def _is_settled(log: Log) -> bool:

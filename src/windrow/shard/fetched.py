@@ -60,7 +60,7 @@ class WantedPart:
 
 
 class Request:
-    """Something to fetch: by a thread, if one gets to it first, or by whoever takes it."""
+    """Something to fetch: by a thread, if one is free first, or by its consumer."""
 
     def __init__(self, work: Callable[[], Any], size: int, prefix: int) -> None:
         self._work = work
@@ -188,7 +188,7 @@ def column_ranges(metadata: Any, group: int, columns: Sequence[str]) -> list[tup
 class FetchedFile:
     """A part's file as Arrow reads it: blocks that are there, or on their way, or neither.
 
-    Reading a row group lets go of those before it.
+    Reading a row group releases those before it.
     """
 
     def __init__(self, opened: OpenedPart, take: Callable[[Request], Any] = Request.take) -> None:

@@ -5,7 +5,7 @@
 
 While a hold is live
 
-- `since` does not pass its time, so compaction, which forgets only what lies before `since`, keeps
+- `since` does not pass its time, so compaction, which forgets only what is before `since`, keeps
   what the reader needs;
 - `vacuum` deletes no part that was in the log at its version or later, however short the retention;
 - the shard is not retired.
@@ -18,7 +18,7 @@ then deletes what it listed, except parts that were in a version from the lowest
 that it did not see was written later: so its reader, which reads the log once more before it reads
 anything else, finds w or a later version, in which a part that w had lost is not.
 Parts on their way into the log, which no version names yet, are kept if they belong to a compaction
-that has said so: it writes its lease before its first part, and lets go of it after its commit. A
+that has said so: it writes its lease before its first part, and releases it after its commit. A
 lease that vacuum did not see was written after the files were listed, or ended before; then the
 commit is in the log, which is read again, and what came into it after w is kept.
 
@@ -84,7 +84,7 @@ class Hold:
         return f"Hold({self._log.store.uri!r}, time={self.time}, reader={self.reader!r})"
 
     def advance(self, time: int) -> None:
-        """Let go of history before `time`, and of parts that only earlier reads needed."""
+        """Release history before `time`, and parts that only earlier reads needed."""
         self._log.refresh()
         if not self.time <= time <= max(self._log.upper, self.time):
             raise TimeRangeError(
@@ -140,7 +140,7 @@ def advance_since(log: Log, since: int) -> int:
     """Move `since` forward, no further than holds allow; where it is then."""
 
     def allowed() -> int:
-        # A hold below `since` came too late, and its reader was told.
+        # A hold below `since` was too late, and its reader got an error.
         times = (held.time for held in live_holds(log))
         return min((time for time in times if time >= log.since), default=since)
 

@@ -1,6 +1,6 @@
 """The shard's log: a Delta table's transaction log, committed with delta-rs.
 
-What rests where: parts are add actions; `upper` and `since` are application transactions; key
+What is stored where: parts are add actions; `upper` and `since` are application transactions; key
 and order are table properties; the bounds and token of each append are commit metadata.
 
 Every commit is a compare-and-swap on the table's version. A writer that loses refreshes, checks
@@ -300,7 +300,7 @@ class Log:
     def move_since(self, since: int, allowed: Callable[[], int]) -> int:
         """Move `since` forward, no further than `allowed` says; where it is then.
 
-        `allowed` is asked again after each look at the log; why is said in `holds`.
+        `allowed` is evaluated again after each look at the log; why is said in `holds`.
         """
         for attempt in range(_ATTEMPTS):
             self.refresh()
@@ -404,7 +404,7 @@ class Log:
     def unused(self, retention_hours: int) -> set[str]:
         """Files that this version does not name, and that no version did for so long.
 
-        Parts rest right in the root: what is in a folder beneath it is someone else's.
+        Parts are stored right in the root: what is in a folder beneath it is someone else's.
         """
         try:
             found: list[str] = self._table.vacuum(
@@ -435,7 +435,7 @@ class Log:
     def added_and_removed(
         self, version: int, until: int | None = None
     ) -> tuple[set[str], set[str]] | None:
-        """The parts that came and that went after `version`; None if the log is too short."""
+        """The parts that were added and removed after `version`; None if the log is too short."""
         added: set[str] = set()
         removed: set[str] = set()
         entries = Store.at(f"{self.store.uri}/{LOG_FOLDER}", self.store.options_dict)

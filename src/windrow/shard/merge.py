@@ -1,4 +1,4 @@
-"""Reading a slice as one stream: a merge of its runs, consolidated as far as asked.
+"""Reading a slice as one stream: a merge of its runs, consolidated as far as requested.
 
 Full consolidation works in rounds. Each run has some of its updates in memory and a frontier:
 what has not been loaded yet has a prefix at or above it. Everything below the smallest frontier
@@ -307,7 +307,7 @@ class Merge:
     ) -> Generator[pa.Table, None, list[_Run]]:
         """Emit what is complete among the updates of one prefix, by the words below it.
 
-        Called when nothing lies below the smallest frontier and memory is filling: every
+        Called when nothing is below the smallest frontier and memory is filling: every
         update at hand has this prefix or a larger one. Returns the runs to load next.
         """
         end = prefix + 1 if prefix < HIGHEST else None

@@ -1,6 +1,6 @@
 """Project, then consolidate: what is left of rows when columns are dropped is added up again.
 
-Rows that differ become equal when the columns that tell them apart are not asked for: without
+Rows that differ become equal when the columns that tell them apart are not requested: without
 any column, all of them do. What a merge puts out goes through a buffer that adds equal ones up,
 as long as that makes them fewer:
 
@@ -47,7 +47,7 @@ def shows_order(scan: Scan) -> bool:
 class ProjectionBuffer:
     """Adds up equal (projected row, time), in bounded memory and at best effort.
 
-    Rows come out in the order in which they first came in. The buffer tries a sample of what it
+    Rows are emitted in the order in which they first arrived. The buffer tries a sample of what it
     is given: where hardly two rows are equal, updates pass through untouched, and it tries less
     and less often.
     """
@@ -82,7 +82,7 @@ class ProjectionBuffer:
             yield from self._release()
 
     def rest(self) -> Iterator[pa.Table]:
-        """What is still held, after the last update came in."""
+        """What is still held, after the last update."""
         if self._rows:
             self._consolidate()
         yield from self._release()

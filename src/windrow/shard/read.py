@@ -29,7 +29,7 @@ _LOOKUP_BITS = 12  # keys that share these leading bits of their hash are looked
 class Read:
     """Updates to be read, as `Shard.snapshot` and `Shard.changes` describe them.
 
-    Nothing is read until one of the methods is called; each call reads anew.
+    Nothing is read until one of the methods is called; each call reads again.
     """
 
     scan: Scan
@@ -39,7 +39,7 @@ class Read:
 
     @property
     def schema(self) -> pa.Schema:
-        """Columns of the result: those asked for, then `_time` and `_diff`."""
+        """Columns of the result: those requested, then `_time` and `_diff`."""
         return self.scan.output_schema
 
     def batches(self) -> Iterator[pa.RecordBatch]:

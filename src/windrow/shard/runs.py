@@ -70,8 +70,8 @@ def open_runs(
 class RunReader:
     """Reads one run of a slice, chunk by chunk.
 
-    `merging` asks for sorted chunks with `_hash` and the order columns; without it the chunks
-    come as they rest.
+    `merging` requests sorted chunks with `_hash` and the order columns; without it the chunks
+    are as they are stored.
     """
 
     scan: Scan

@@ -1,6 +1,6 @@
 """A scan: what to read of a slice of a shard, as data that travels to a task.
 
-A `Scan` says which updates and columns are wanted; a `Slice` says where they rest.
+A `Scan` says which updates and columns are read; a `Slice` says where they are stored.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class Counters:
 class Scan:
     """Which updates and columns to read. Picklable; `where` is bound to the schema.
 
-    With `timeless`, nobody asks for the times of updates, and chunks may come without them.
+    With `timeless`, the times of updates are not requested, and chunks may lack them.
     """
 
     store: Store

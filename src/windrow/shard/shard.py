@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,7 @@ from windrow.shard import holds
 from windrow.shard.adopt import adopt_files
 from windrow.shard.append import BatchWriter, TaskRows, write_dataframe, write_tasks
 from windrow.shard.cache import PartCache
-from windrow.shard.compact import FANOUT, Compacted, choose, compact
+from windrow.shard.compact import FANOUT, Compacted, choose, compact, compact_small
 from windrow.shard.holds import Held, Hold
 from windrow.shard.keys import KeySet
 from windrow.shard.log import LATEST, Log
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 WEEK_HOURS = 7 * 24
+COMPACT_EVERY = 64  # versions; then an append merges small runs. 0: it never does
 
 
 @dataclass(frozen=True)
@@ -177,8 +178,9 @@ class Shard:
 
         Rows without a `_diff` column are insertions; rows without `_time` happen at `at` (by
         default `lower`). An empty batch moves `upper`. A `mark` stays with the shard for good:
-        `marked` finds it. Of a Spark DataFrame each task writes its own run; with `exchange=n`
-        rows are first brought together by prefix in n tasks, as one run.
+        `marked` finds it. Every so often an append merges small runs that have become many;
+        larger ones are left to `compact`. Of a Spark DataFrame each task writes its own run; with
+        `exchange=n` rows are first brought together by prefix in n tasks, as one run.
         """
         if exchange is not None and exchange < 1:
             raise OptionError(f"exchange is {exchange}; it is a number of tasks, 1 or more")
@@ -269,6 +271,9 @@ class Shard:
             done = log.append(written.parts, lower, upper, token or _token(written), mark)
         if not done:
             drop(log, written.parts)
+        elif COMPACT_EVERY and log.version % COMPACT_EVERY == 0:
+            with suppress(WindrowError):  # the append is done, whatever becomes of this
+                compact_small(log)
         return done
 
     def snapshot(
@@ -460,7 +465,7 @@ class Shard:
         """Merge runs that have become many; with `everything`, all of them into one.
 
         With a Spark session the merging is done by its tasks, otherwise in this process. Appends
-        and reads go on meanwhile.
+        and reads continue meanwhile.
         """
         if fanout < 2:
             raise OptionError(f"fanout is {fanout}; it has to be 2 or more")

@@ -1,4 +1,4 @@
-"""What a shard is made of: its row schema, its key, and the order its updates rest in."""
+"""What a shard is made of: its row schema, its key, and the order its updates are stored in."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def by_columns(*columns: str) -> Order:
 class ShardSpec:
     """Row schema (canonical), key columns and order; everything a task needs to sort rows.
 
-    Updates rest sorted by these words, each an int64:
+    Updates are stored sorted by these words, each an int64:
 
         _prefix | one word per order column | _hash | _time
 

@@ -17,7 +17,6 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from windrow.storage.checksum import checksum
 
@@ -64,6 +63,7 @@ class CheckedFile:
         self, source: Any, size: int, tail: tuple[int, int], fail: Callable[[str], Exception]
     ) -> None:
         self._source, self._fail = source, fail
+        self._read = getattr(source, "read_buffer", source.read)  # of Arrow's: without a copy
         self._at = 0
         self.closed = False
         source.seek(0, os.SEEK_END)
@@ -88,7 +88,12 @@ class CheckedFile:
         if start >= self._tail_start:
             return memoryview(self._tail)[start - self._tail_start : end - self._tail_start]
         data = self._fetch(start, end)
-        # Arrow reads a chunk at a time, or several that lie together.
+        chunk_end, expected = self._sums.get(start, (0, 0))
+        if chunk_end == end:  # Arrow reads a chunk at a time,
+            if checksum(data) != expected:
+                raise self._damaged(start, end)
+            return data
+        # or several that lie together.
         first = max(int(np.searchsorted(self._starts, start, "right")) - 1, 0)
         last = int(np.searchsorted(self._starts, end))
         for at in self._starts[first:last].tolist():
@@ -105,13 +110,14 @@ class CheckedFile:
         else:
             found = self._fetch(at, chunk_end)
         if checksum(found) != expected:
-            raise self._fail(f"its bytes from {at} to {chunk_end} are damaged")
+            raise self._damaged(at, chunk_end)
+
+    def _damaged(self, start: int, end: int) -> Exception:
+        return self._fail(f"its bytes from {start} to {end} are damaged")
 
     def _fetch(self, start: int, end: int) -> Any:
         self._source.seek(start)
-        if isinstance(self._source, pa.NativeFile):
-            return self._source.read_buffer(end - start)
-        return self._source.read(end - start)
+        return self._read(end - start)
 
     def check_all(self) -> None:
         """Read every column chunk; raises if one is damaged."""

@@ -1,1 +1,1 @@
-"""Where things rest: a folder or an object store; names, records, leases, folders of work."""
+"""Where things are stored: a folder or an object store; names, records, leases, folders of work."""

@@ -1,6 +1,6 @@
 """xxHash64 of a file's bytes: it finds damage at the speed of memory.
 
-It is a checksum, not a signature: whoever may write the file can write the sum as well.
+It is a checksum, not a signature: a writer of the file can write the sum as well.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ def checksum(data: Any) -> int:
     '44bc2cf5ad770999'
     """
     content = np.frombuffer(data, np.uint8)
-    content.flags.writeable = False  # of one type, so that it is compiled once
+    if content.flags.writeable:
+        content.flags.writeable = False  # of one type, so that it is compiled once
     words = content[: content.size // 8 * 8].view(np.uint64)
     return int(_xxhash64(words, content[words.size * 8 :]))
 

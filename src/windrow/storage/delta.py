@@ -85,7 +85,7 @@ def create_table(
     """Write the first commit of a table with a TIMESTAMP_NTZ within a map.
 
     Raises FileExistsError if there is a table already; in an object store, of two that create at
-    the same moment, the second replaces the first.
+    the same time, the second replaces the first.
     """
     now = int(time.time() * 1000)
     actions: list[dict[str, Any]] = [

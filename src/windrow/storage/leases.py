@@ -10,8 +10,8 @@ A thread renews the leases of a process while it lives. A lease ends when it is 
 - seen from elsewhere, when it has not been renewed for its length (a minute, unless said
   otherwise). The clocks of hosts that share a store have to agree to within a fraction of that.
 
-A process that was silent for longer (its machine was asleep) goes on renewing, but what it held
-may be gone in between, seen from another host. Whoever relies on a lease has to notice that by
+A process that was silent for longer (its machine was asleep) continues renewing, but what it held
+may be lost in between, seen from another host. Whoever relies on a lease has to notice that by
 other means.
 
 **Write, then look.** Of two processes that each write a lease and then read those of the others,

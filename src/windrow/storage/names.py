@@ -1,4 +1,4 @@
-"""Names of things that rest in a store: new ids, and digests of what they hold."""
+"""Names of things that are stored: new ids, and digests of what they hold."""
 
 from __future__ import annotations
 

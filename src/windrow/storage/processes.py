@@ -1,6 +1,6 @@
 """Which process wrote something, and whether it still runs.
 
-A process is known by its host, its number and the moment at which it started: numbers are used
+A process is known by its host, its number and the time at which it started: numbers are used
 again. A host is known by its name, its boot and its space of process numbers, so that containers
 that share a name are not taken for one.
 """

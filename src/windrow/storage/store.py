@@ -1,8 +1,8 @@
-"""Where files rest: a local folder or an object store, behind one set of calls.
+"""Where files are stored: a local folder or an object store, behind one set of calls.
 
 A file that is put is there entirely or not at all, and once it is there everyone sees it, in
 listings too: so it is on file systems (a file is renamed into place) and on object stores (a put
-is atomic, and S3 and its like are strongly consistent). Leases and holds rest on that.
+is atomic, and S3 and its like are strongly consistent). Leases and holds depend on that.
 
 Storage options are those of delta-rs (`AWS_ENDPOINT_URL`, `AWS_ACCESS_KEY_ID`, ...), so that the
 log and the parts are reached with one set of names; what is not given comes from the environment.

@@ -2,7 +2,7 @@
 
 Windrow writes a place down in one form: an absolute path, or `scheme://bucket/key`, both as they
 are, without escapes. `file:` URIs are escaped; everything else is taken at its word, as the tools
-of object stores do. Whoever reads URIs otherwise gets them otherwise, from here.
+of object stores do. Readers with other rules for URIs get them in their own form, from here.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ KEPT_SECONDS = 7 * 24 * 3600.0
 def work_folder(root: Store, name: str | None) -> Iterator[Store]:
     """The folder for the work of this name; None is work that no other run can resume.
 
-    Whoever enters owns it until the end of the block. It is removed then, also after an error that
+    It is owned until the end of the block. It is removed then, also after an error that
     Windrow reports itself, since data or definitions have to change first. After any other, and
     if the store could not be used (a full disk, a lost connection), it stays for the next run.
     """
