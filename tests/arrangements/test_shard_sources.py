@@ -13,6 +13,7 @@ import pytest
 
 import windrow as wr
 from windrow import agg
+from windrow.errors import StorageUnavailableError
 from windrow.features.run import ingest
 from windrow.shard.shard import Shard
 from windrow.storage.store import Store
@@ -168,7 +169,7 @@ def test_a_shard_that_cannot_be_held_is_read_all_the_same(
 
     def refuse(store: Store, name: str, data: bytes) -> None:
         if store.uri.startswith(site.shard.uri):
-            raise PermissionError("read-only file system")
+            raise StorageUnavailableError("read-only file system")
         put(store, name, data)
 
     monkeypatch.setattr(Store, "put", refuse)

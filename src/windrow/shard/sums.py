@@ -20,7 +20,7 @@ import numpy as np
 
 from windrow.storage.checksum import checksum
 
-_SUM = np.dtype([("start", "<i8"), ("end", "<i8"), ("sum", "<u8")])
+_SUM = np.dtype([("start", "<i8"), ("end", "<i8"), ("checksum", "<u8")])
 LENGTH_BYTES = 8  # the length of the footer, and the magic
 
 
@@ -77,7 +77,7 @@ class CheckedFile:
             raise fail("its footer is damaged, or it is another part's")
         block = np.frombuffer(self._tail, np.uint8)[: length - footer_bytes(self._tail)]
         found = block.view(_SUM)
-        ends = zip(found["end"].tolist(), found["sum"].tolist(), strict=True)
+        ends = zip(found["end"].tolist(), found["checksum"].tolist(), strict=True)
         self._sums = dict(zip(found["start"].tolist(), ends, strict=True))
         self._starts = found["start"]  # sorted
 
