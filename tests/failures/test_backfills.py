@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlparse
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from disks import Disk
+from proxy import Proxy
 
 import windrow as wr
 from windrow import agg
@@ -74,3 +77,34 @@ def test_a_read_only_root(spark: Any, disk: Disk, join: wr.Join) -> None:
         project.backfill(join, strategy="merge")
     disk.release()
     check(project, join)
+
+
+@pytest.fixture
+def proxy(s3_options: dict[str, str]) -> Iterator[Proxy]:
+    proxy = Proxy(urlparse(s3_options["AWS_ENDPOINT_URL"]).port or 0)
+    yield proxy
+    proxy.stop()
+
+
+def test_a_lost_connection(
+    spark: Any, proxy: Proxy, s3_options: dict[str, str], s3_uri: str, join: wr.Join
+) -> None:
+    options = {
+        **s3_options,
+        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{proxy.port}",
+        "max_retries": "0",
+    }
+    project = wr.Project(s3_uri, spark=spark, storage_options=options)
+    failed = 0
+    for request in (2, 12, 24, 36, 48):
+        proxy.lose(request, answer=bool(request % 8))
+        try:
+            project.backfill(join, strategy="merge")
+            break
+        except StorageUnavailableError as error:
+            assert "does not answer" in str(error)  # noqa: PT017
+            failed += 1
+        finally:
+            proxy.heal()
+    assert failed > 1
+    check(wr.Project(s3_uri, spark=spark, storage_options=s3_options), join)
