@@ -42,6 +42,7 @@ ELSEWHERE = {
     "index": "README.md",
     "contributing": "CONTRIBUTING.md",
     "changelog": "CHANGELOG.md",
+    "security": "SECURITY.md",
     "examples": "examples/README.md",
 }
 

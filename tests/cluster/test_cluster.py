@@ -26,6 +26,7 @@ from windrow.cli import main
 from windrow.features import limits
 from windrow.features.strategies.slices import SliceTarget, write_file
 from windrow.spark.tasks import Written
+from windrow.storage.records import read_record
 from windrow.storage.store import Store
 from windrow.workspace import Workspace
 
@@ -132,9 +133,9 @@ class Place:
         names = [n for n in self.state.names() if n.startswith("tmp/") and "/done-" in n]
         found = {}
         for name in names:
-            text = self.state.open_input(name).read()
-            if text:  # else it is being written
-                found[name] = json.loads(text)
+            note = read_record(self.state, name)
+            if note is not None:  # else it is being written
+                found[name] = note
         return found
 
     def wait_for_last_pass(self, slices: int) -> dict[str, dict[str, Any]]:

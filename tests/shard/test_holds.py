@@ -20,7 +20,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from windrow import Shard
-from windrow.errors import ShardRetiredError, StorageError, TimeRangeError, WindrowError
+from windrow.errors import (
+    ShardRetiredError,
+    StorageError,
+    StorageUnavailableError,
+    TimeRangeError,
+    WindrowError,
+)
 from windrow.shard import holds
 from windrow.shard.log import Log
 from windrow.storage.records import read_record, write_record
@@ -175,7 +181,7 @@ def test_a_shard_that_cannot_be_written_cannot_be_held(
     shard: Shard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: Any) -> None:
-        raise PermissionError("read-only file system")
+        raise StorageUnavailableError("read-only file system")
 
     monkeypatch.setattr(Store, "put", refuse)
     with pytest.raises(StorageError, match="read-only file system"):

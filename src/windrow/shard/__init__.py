@@ -7,6 +7,7 @@ from windrow.shard.read import Read
 from windrow.shard.scan import Counters
 from windrow.shard.shard import Shard, ShardStats
 from windrow.shard.spec import Order, by_columns, by_hash
+from windrow.shard.verify import Problem, Verification
 
 __all__ = [
     "Compacted",
@@ -14,9 +15,11 @@ __all__ = [
     "Counters",
     "Order",
     "Predicate",
+    "Problem",
     "Read",
     "Shard",
     "ShardStats",
+    "Verification",
     "by_columns",
     "by_hash",
     "col",

@@ -28,6 +28,7 @@ from windrow.errors import (
     ShardRetiredError,
     StorageError,
     UpperMismatchError,
+    WindrowError,
 )
 from windrow.shard.actions import parts_from_log
 from windrow.shard.chain import LOG_FOLDER, Chain, entry_name
@@ -128,7 +129,7 @@ class Log:
             chain.check_checkpoint()
             table = DeltaTable(store.delta_uri, storage_options=store.options_dict)
             chain.check(int(table.version()))  # before anything is believed
-        except StorageError:
+        except WindrowError:
             raise
         except BaseException as error:
             if not is_failure(error):
