@@ -11,7 +11,7 @@ READY := $(VENV)/.ready
 demo: $(READY)
 	$(BIN)/python examples/shop.py
 
-# In two processes, one of which has the Spark session. The docs are built by a test too.
+# Tests with Spark, in its one session, beside all others. The docs are built by a test too.
 test: $(READY) lint
 	$(MAKE) --jobs=2 --output-sync=target --keep-going test-spark test-plain
 
@@ -19,7 +19,7 @@ test-spark: $(READY)
 	$(BIN)/python -m pytest -m spark
 
 test-plain: $(READY)
-	$(BIN)/python -m pytest -m 'not spark'
+	$(BIN)/python -m pytest -m 'not spark' -n 2 --dist loadfile
 
 # Every test that needs no Spark, each on a few examples; one that starts Spark all the same fails,
 # since there is no Java where it looks.

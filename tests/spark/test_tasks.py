@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import doctest
 import inspect
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,7 @@ import pytest
 
 from windrow import errors
 from windrow.errors import DataError, UpperMismatchError, WindrowError
-from windrow.spark.memory import Growth, peak_memory, reset_peak
+from windrow.spark.memory import peak_memory
 from windrow.spark.tasks import Written, run_numbered, run_writers
 from windrow.storage.store import Store
 
@@ -69,18 +71,28 @@ def test_the_peak_of_a_task_is_its_own(spark: Any, tmp_path: Path) -> None:
     assert held(1) < small + 100 * MIB
 
 
+GROWTH = """
+import numpy as np
+from windrow.spark.memory import Growth, reset_peak
+
+MIB = 2**20
+reset_peak()
+large = np.ones(200 * MIB, np.int8)
+del large  # a peak of the user's, before the run
+own = np.ones(100 * MIB, np.int8)  # and what they still hold
+growth = Growth()
+held = np.ones(50 * MIB, np.int8)
+assert 40 * MIB < growth.look() < 90 * MIB
+del held
+growth.look()
+assert 40 * MIB < growth.seen < 90 * MIB
+more = np.ones(300 * MIB, np.int8)  # a new peak, which shows afterwards too
+del more
+assert 250 * MIB < growth.look() < 400 * MIB
+assert own.size
+"""
+
+
 def test_what_a_run_adds_to_a_process() -> None:
-    reset_peak()
-    large = np.ones(200 * MIB, np.int8)
-    del large  # a peak of the user's, before the run
-    own = np.ones(100 * MIB, np.int8)  # and what they still hold
-    growth = Growth()
-    held = np.ones(50 * MIB, np.int8)
-    assert 40 * MIB < growth.look() < 90 * MIB
-    del held
-    growth.look()
-    assert 40 * MIB < growth.seen < 90 * MIB
-    more = np.ones(300 * MIB, np.int8)  # a new peak, which shows afterwards too
-    del more
-    assert 250 * MIB < growth.look() < 400 * MIB
-    assert own.size
+    """In a new process: this one may have freed memory that it keeps, and uses again."""
+    subprocess.run([sys.executable, "-c", GROWTH], check=True)

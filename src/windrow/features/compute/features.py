@@ -94,5 +94,7 @@ def spanned_features(
             if key not in spans:
                 first, last = live.spans(feature.window)
                 spans[key] = elements[inputs].spanned(first, last, live, timelines)
-            results.append(spans[key].evaluate(aggregation).take(pa.array(back)))
+            found = spans[key].evaluate(aggregation)
+            in_place = order is None and not dead.any()
+            results.append(found.slice(0, dead.size) if in_place else found.take(pa.array(back)))
     return results
