@@ -36,6 +36,12 @@ training = wr.Join(
 """
 
 
+@pytest.fixture(autouse=True)
+def _wide(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tables are as wide as here, whatever terminal the tests run in."""
+    monkeypatch.setenv("COLUMNS", "120")
+
+
 @pytest.fixture(scope="module")
 def shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A project as `windrow init` makes it."""
