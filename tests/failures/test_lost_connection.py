@@ -30,6 +30,7 @@ def options(proxy: Proxy, s3_options: dict[str, str]) -> dict[str, str]:
         **s3_options,
         "AWS_ENDPOINT_URL": f"http://127.0.0.1:{proxy.port}",
         "max_retries": "0",
+        "timeout": "60s",  # a busy machine is no lost connection
     }
 
 

@@ -28,6 +28,7 @@ from windrow.errors import OptionError, StorageError
 from windrow.storage.failures import explained
 from windrow.storage.names import new_id, written
 from windrow.storage.uris import for_delta, is_local, place_of
+from windrow.time import parse_length
 
 _REQUESTS = 16  # to an object store at a time
 # As `put` names a file that it will move into place, and as delta-rs does.
@@ -281,6 +282,9 @@ def _s3(options: dict[str, str]) -> Any:
     retries = option("MAX_RETRIES") or ""
     if retries.isdecimal():
         arguments["retry_strategy"] = pafs.AwsStandardS3RetryStrategy(int(retries) + 1)
+    timeout = option("TIMEOUT")
+    if timeout:
+        arguments["request_timeout"] = parse_length(timeout, "storage_options: timeout") / 1000
     endpoint = option("ENDPOINT_URL", "ENDPOINT")
     if endpoint:
         parsed = urlparse(endpoint if "://" in endpoint else f"https://{endpoint}")
