@@ -12,8 +12,8 @@ from typing import Any
 class Anchored(str):
     """An absolute path that remembers how it was written.
 
-    >>> Anchored("/work/shop/data", "data"), written(Anchored("/work/shop/data", "data"))
-    ('/work/shop/data', 'data')
+    >>> Anchored("/home/ann/shop/data", "data"), written(Anchored("/home/ann/shop/data", "data"))
+    ('/home/ann/shop/data', 'data')
     """
 
     def __new__(cls, path: str, written: str) -> Anchored:
