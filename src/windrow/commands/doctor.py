@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 from rich.console import Console
 
 from windrow.commands.render import console
@@ -18,7 +16,7 @@ from windrow.errors import ShardNotFoundError, StorageError
 from windrow.shard.chain import LOG_FOLDER
 from windrow.shard.verify import Problem, Repair, Verification, repair_shard, verify_shard
 from windrow.storage.delta import first_line, open_table
-from windrow.storage.footers import check_footer
+from windrow.storage.footers import check_file
 from windrow.storage.store import Store
 
 _DERIVED = ("arrangements", "tiles")  # folders whose shards a backfill rebuilds
@@ -75,11 +73,8 @@ def _verify_result(store: Store) -> Verification:
         try:
             with store.open_input(name) as source:
                 found.bytes += source.size()
-                check_footer(source, name)
-                with pq.ParquetFile(source, page_checksum_verification=True) as file:
-                    for _ in file.iter_batches(use_threads=False):
-                        pass
-        except (StorageError, pa.ArrowException, OSError) as error:
+                check_file(source, name)
+        except StorageError as error:
             found.problems.append(Problem(name, f"cannot be read: {first_line(error)}"))
     return found
 

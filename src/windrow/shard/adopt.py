@@ -21,9 +21,9 @@ from windrow.rows.types import check_schema
 from windrow.shard.append import BatchWriter
 from windrow.shard.part import UNSORTED, PartName, delta_statistics, fingerprint
 from windrow.shard.spec import PREFIX
-from windrow.shard.sums import LENGTH_BYTES, chunk_sums, footer_bytes, tail_facts
+from windrow.shard.sums import chunk_sums, tail_facts
 from windrow.spark.tasks import Written, WrittenFile
-from windrow.storage.footers import check_footer
+from windrow.storage.footers import LENGTH_BYTES, check_footer, footer_bytes
 from windrow.storage.names import new_id
 from windrow.storage.store import Store
 from windrow.updates import DIFF, TIME, int64_values, update_schema

@@ -117,12 +117,12 @@ class Chain:
     def missing(self, version: int) -> StorageError:
         return self._damaged(entry_name(version), "is missing")
 
-    def seal(self, interval: int) -> None:
-        """Write the head, after a commit. `interval` is the number of entries to a checkpoint."""
+    def seal(self, *, checkpointed: bool) -> None:
+        """Write the head, after a commit; `checkpointed` if there may be a new checkpoint."""
         if self._newest is None:
             return
         version = self._newest.version
-        if version % interval in (0, interval - 1):
+        if checkpointed:
             base = self._base()
             data = self._log.get(checkpoint_name(base)) if base >= 0 else None
             if data is not None:
@@ -130,7 +130,7 @@ class Chain:
         write_record(self._log, _HEAD, asdict(Head(version, self._newest.sum, *self._checkpoint)))
 
     def entries(self, versions: range, base: int) -> list[Entry]:
-        """The entries of `versions`; those up to `base` may be gone.
+        """The entries of `versions`; those up to `base`, or to any checkpoint, may be gone.
 
         Raises StorageError if another is missing, or if one is damaged.
         """
@@ -142,23 +142,16 @@ class Chain:
                 found = list(pool.map(self._log.get, names))
         entries = []
         for version, data in zip(versions, found, strict=True):
-            if data is not None:
-                entries.append(self._entry(version, data))
-            elif version > base:
-                raise self.missing(version)
+            entry = _entry(version, data)
+            if isinstance(entry, Entry):
+                entries.append(entry)
+            elif data is not None or version > max([base, *self.checkpoints()]):
+                raise self._damaged(entry_name(version), entry)
         return entries
 
-    def _entry(self, version: int, data: bytes) -> Entry:
-        name = entry_name(version)
-        if not data.strip():
-            raise self._damaged(name, "is empty")
-        try:
-            actions = [json.loads(line) for line in data.splitlines() if line.strip()]
-            info: dict[str, Any] = next((a["commitInfo"] for a in actions if "commitInfo" in a), {})
-            previous = (info.get("windrow") or {}).get("previous")
-        except (ValueError, TypeError, AttributeError):
-            raise self._damaged(name, "is damaged") from None
-        return Entry(version, _sum(data), previous)
+    def entry(self, version: int) -> Entry | str:
+        """One entry; or what is wrong with it."""
+        return _entry(version, self._log.get(entry_name(version)))
 
     def versions(self) -> list[int]:
         """The entries that are there, in order."""
@@ -199,6 +192,20 @@ class Chain:
             f"missing. `windrow doctor {self._store.uri}` says what can be repaired; or restore "
             "the file from a copy"
         )
+
+
+def _entry(version: int, data: bytes | None) -> Entry | str:
+    if data is None:
+        return "is missing"
+    if not data.strip():
+        return "is empty"
+    try:
+        actions = [json.loads(line) for line in data.splitlines() if line.strip()]
+        info: dict[str, Any] = next((a["commitInfo"] for a in actions if "commitInfo" in a), {})
+        previous = (info.get("windrow") or {}).get("previous")
+    except (ValueError, TypeError, AttributeError):
+        return "is damaged"
+    return Entry(version, _sum(data), previous)
 
 
 def entry_name(version: int) -> str:

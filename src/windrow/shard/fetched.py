@@ -8,7 +8,6 @@ which are there and others on their way.
 from __future__ import annotations
 
 import functools
-import os
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -20,6 +19,7 @@ import pyarrow.parquet as pq
 
 from windrow.shard.files import check_rows, checked, unreadable
 from windrow.shard.part import ROW_GROUP_ROWS, Part
+from windrow.shard.random_access import RandomAccessFile
 from windrow.shard.sums import chunk_range
 from windrow.storage.store import Store
 
@@ -185,7 +185,7 @@ def column_ranges(metadata: Any, group: int, columns: Sequence[str]) -> list[tup
     return merged
 
 
-class FetchedFile:
+class FetchedFile(RandomAccessFile):
     """A part's file as Arrow reads it: blocks that are there, or on their way, or neither.
 
     Reading a row group releases those before it.
@@ -195,15 +195,10 @@ class FetchedFile:
         self._opened = opened
         self._take = take
         self._starts = [block.start for block in opened.blocks]
-        self._size = opened.blocks[-1].end
         self._turn = 0
-        self._at = 0
-        self.closed = False
+        super().__init__(opened.blocks[-1].end)
 
-    def read(self, count: int = -1) -> memoryview:
-        start = self._at
-        end = self._size if count < 0 else min(start + count, self._size)
-        self._at = end
+    def bytes_between(self, start: int, end: int) -> memoryview:
         i = bisect_right(self._starts, start) - 1
         if i >= 0 and end <= self._opened.blocks[i].end:
             block = self._opened.blocks[i]
@@ -222,24 +217,5 @@ class FetchedFile:
             block.data = self._take(block.request)
         return block.data
 
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        base = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._size}[whence]
-        self._at = base + offset
-        return self._at
-
-    def tell(self) -> int:
-        return self._at
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def writable(self) -> bool:
-        return False
-
-    def close(self) -> None:
-        if not self.closed:
-            self.closed = True
-            self._opened.close()
+    def release(self) -> None:
+        self._opened.close()

@@ -386,7 +386,8 @@ class Log:
             raise failure(self.store.uri, "the commit failed", error) from error
         self.refresh()
         with suppress(StorageError):  # it is committed, and the head may lag
-            self._chain.seal(self._interval)
+            checkpointed = self.version % self._interval in (0, self._interval - 1)
+            self._chain.seal(checkpointed=checkpointed)
         return True
 
     def _conflict(self) -> CommitConflictError:

@@ -30,8 +30,9 @@ import pyarrow.parquet as pq
 from windrow.errors import StorageError
 from windrow.shard.predicate import Bounds
 from windrow.shard.spec import HASH, PREFIX, ShardSpec
-from windrow.shard.sums import chunk_sums, footer_bytes, tail_facts
+from windrow.shard.sums import chunk_sums, tail_facts
 from windrow.spark.tasks import WrittenFile
+from windrow.storage.footers import footer_bytes
 from windrow.storage.names import new_id
 from windrow.storage.store import Store
 from windrow.updates import DIFF, TIME, int64_values

@@ -18,10 +18,11 @@ from typing import Any
 
 import numpy as np
 
+from windrow.shard.random_access import RandomAccessFile
 from windrow.storage.checksum import checksum
+from windrow.storage.footers import footer_bytes
 
 _SUM = np.dtype([("start", "<i8"), ("end", "<i8"), ("checksum", "<u8")])
-LENGTH_BYTES = 8  # the length of the footer, and the magic
 
 
 def chunk_range(chunk: Any) -> tuple[int, int]:
@@ -42,18 +43,12 @@ def chunk_sums(metadata: Any, read: Callable[[int, int], Any]) -> bytes:
     return sums.tobytes()
 
 
-def footer_bytes(end: Any) -> int:
-    """The length of a Parquet footer with what stands after it, from the `end` of the file."""
-    length = bytes(memoryview(end)[-LENGTH_BYTES:-4])
-    return int.from_bytes(length, "little") + LENGTH_BYTES
-
-
 def tail_facts(tail: Any) -> tuple[int, int]:
     """What a part's name says of its tail."""
     return len(tail), checksum(tail)
 
 
-class CheckedFile:
+class CheckedFile(RandomAccessFile):
     """A part's file as Arrow reads it, from `source`: bytes come only if their checksums are right.
 
     `fail` makes the error of what is wrong.
@@ -64,12 +59,10 @@ class CheckedFile:
     ) -> None:
         self._source, self._fail = source, fail
         self._read = getattr(source, "read_buffer", source.read)  # of Arrow's: without a copy
-        self._at = 0
-        self.closed = False
         source.seek(0, os.SEEK_END)
-        self._size = source.tell()
-        if self._size != size:
-            raise fail(f"it has {self._size} bytes, and the log says {size}")
+        super().__init__(source.tell())
+        if self.size != size:
+            raise fail(f"it has {self.size} bytes, and the log says {size}")
         length = tail[0]
         self._tail_start = size - length
         self._tail = self._fetch(self._tail_start, size)
@@ -81,10 +74,7 @@ class CheckedFile:
         self._sums = dict(zip(found["start"].tolist(), ends, strict=True))
         self._starts = found["start"]  # sorted
 
-    def read(self, count: int = -1) -> Any:
-        start = self._at
-        end = self._size if count < 0 else min(start + count, self._size)
-        self._at = end
+    def bytes_between(self, start: int, end: int) -> Any:
         if start >= self._tail_start:
             return memoryview(self._tail)[start - self._tail_start : end - self._tail_start]
         data = self._fetch(start, end)
@@ -121,28 +111,8 @@ class CheckedFile:
 
     def check_all(self) -> None:
         """Read every column chunk; raises if one is damaged."""
-        for start in self._starts.tolist():
-            self.seek(start)
-            self.read(self._sums[start][0] - start)
+        for start, (end, _) in self._sums.items():
+            self.bytes_between(start, end)
 
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        base = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._size}[whence]
-        self._at = base + offset
-        return self._at
-
-    def tell(self) -> int:
-        return self._at
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def writable(self) -> bool:
-        return False
-
-    def close(self) -> None:
-        if not self.closed:
-            self.closed = True
-            self._source.close()
+    def release(self) -> None:
+        self._source.close()

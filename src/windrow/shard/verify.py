@@ -6,12 +6,12 @@ the first, and what can be done about each.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
@@ -23,7 +23,7 @@ from windrow.shard.part import Part
 from windrow.shard.spec import ShardSpec
 from windrow.shard.sums import CheckedFile
 from windrow.storage.delta import first_line, is_failure
-from windrow.storage.footers import check_footer
+from windrow.storage.footers import check_file
 from windrow.storage.store import Store
 
 HEAD_NAME = f"{LOG_FOLDER}/_windrow/head.json"
@@ -105,14 +105,13 @@ def repair_shard(store: Store, found: Verification) -> list[Problem]:
     """Do what can be done about the problems; those that are done."""
     done = []
     for problem in found.problems:
-        chain = Chain(store)
-        if problem.repair is Repair.HEAD:
-            chain.check(chain.versions()[-1])
-            chain.seal(1)
-        elif problem.repair is Repair.CHECKPOINT:
-            chain.drop_checkpoint(int(problem.file.rpartition("/")[2].partition(".")[0]))
-        else:
+        if problem.repair not in (Repair.HEAD, Repair.CHECKPOINT):
             continue
+        chain = Chain(store)
+        if problem.repair is Repair.CHECKPOINT:
+            chain.drop_checkpoint(int(problem.file.rpartition("/")[2].partition(".")[0]))
+        chain.check(chain.versions()[-1])
+        chain.seal(checkpointed=True)
         done.append(problem)
     return done
 
@@ -135,18 +134,15 @@ def _log_problems(chain: Chain, found: Verification) -> Iterator[Problem]:
     previous, linked = None, False
     for version in range(min([base + 1, *versions]), newest + 1):
         name = f"{LOG_FOLDER}/{entry_name(version)}"
-        if version not in there:
+        if version not in there and version <= base:
             previous = None
-            if version > base:
-                yield Problem(name, "is missing")
+            continue
+        entry = chain.entry(version)
+        if isinstance(entry, str):
+            previous = None
+            yield Problem(name, entry)
             continue
         found.entries += 1
-        try:
-            (entry,) = chain.entries(range(version, version + 1), -1)
-        except StorageError as error:
-            previous = None
-            yield Problem(name, "is damaged" if "is damaged" in str(error) else "is empty")
-            continue
         linked = linked or entry.previous is not None
         if previous is not None and entry.previous not in (None, previous.sum):
             both = f"{entry_name(previous.version)} or {entry_name(version)}"
@@ -159,19 +155,15 @@ def _log_problems(chain: Chain, found: Verification) -> Iterator[Problem]:
 
 
 def _part_problems(store: Store, part: Part) -> Iterator[Problem]:
+    if not store.exists(part.path):
+        yield Problem(part.path, "is missing")
+        return
     try:
         with store.open_input(part.path) as source:
-            if part.name.tail is not None:
-                wrap = CheckedFile(
-                    source, part.bytes, part.name.tail, lambda what: unreadable(store, part, what)
-                )
-                wrap.check_all()
+            if part.name.tail is None:
+                check_file(source, part.path)
                 return
-            check_footer(source, part.path)
-            with pq.ParquetFile(source, page_checksum_verification=True) as file:
-                for _ in file.iter_batches(use_threads=False):
-                    pass
-    except (StorageError, pa.ArrowException, OSError) as error:
-        text = first_line(error)
-        what = "is missing" if "is gone" in text else "is damaged"
-        yield Problem(part.path, what)
+            fail = functools.partial(unreadable, store, part)
+            CheckedFile(source, part.bytes, part.name.tail, fail).check_all()
+    except (StorageError, OSError):
+        yield Problem(part.path, "is damaged")

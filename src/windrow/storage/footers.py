@@ -16,10 +16,14 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from windrow.errors import StorageError
 
 _PROGRAM = Path(__file__).with_name("footer_probe.py")
 _MAGIC = b"PAR1"
+LENGTH_BYTES = 8  # at the end of a file: the length of the footer, and the magic
 _TAIL_BYTES = 1 << 16
 
 
@@ -34,6 +38,25 @@ def check_footer(file: Any, name: str) -> None:
         wrong = "its footer is so damaged that reading it ends the process"
     if wrong:
         raise StorageError(unreadable_text(name, wrong))
+
+
+def check_file(file: Any, name: str) -> None:
+    """Raise StorageError unless all of the open Parquet `file` can be decoded.
+
+    Pages are compared with their checksums, if they have some.
+    """
+    check_footer(file, name)
+    try:
+        for _ in pq.ParquetFile(file, page_checksum_verification=True).iter_batches():
+            pass
+    except (pa.ArrowException, OSError) as error:
+        raise StorageError(unreadable_text(name, str(error))) from error
+
+
+def footer_bytes(end: Any) -> int:
+    """The length of a footer with what stands after it, from the `end` of a Parquet file."""
+    length = bytes(memoryview(end)[-LENGTH_BYTES : -len(_MAGIC)])
+    return int.from_bytes(length, "little") + LENGTH_BYTES
 
 
 def unreadable_text(name: str, reason: str) -> str:
@@ -52,7 +75,7 @@ def _read_footer(file: Any, name: str) -> bytes:
     tail = file.read_at(min(size, _TAIL_BYTES), max(size - _TAIL_BYTES, 0))
     if len(tail) < 12 or tail[-4:] != _MAGIC:
         raise StorageError(unreadable_text(name, "it does not end as a Parquet file does"))
-    length = int.from_bytes(tail[-8:-4], "little") + 8
+    length = footer_bytes(tail)
     if length > size - len(_MAGIC):
         raise StorageError(unreadable_text(name, "its footer is longer than the file"))
     if length > len(tail):

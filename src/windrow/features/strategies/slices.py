@@ -111,7 +111,14 @@ def write_file(store: Store, table: pa.Table, run: str) -> WrittenFile:
     """Write `table` as a Parquet file that no log names yet; its name begins with `run`."""
     name = f"{run}-{new_id()}.parquet"
     sink = pa.BufferOutputStream()
-    pq.write_table(table, sink, compression="lz4", use_dictionary=False, row_group_size=_GROUP_ROWS)
+    pq.write_table(
+        table,
+        sink,
+        compression="lz4",
+        use_dictionary=False,
+        row_group_size=_GROUP_ROWS,
+        write_page_checksum=True,
+    )
     data = sink.getvalue()
     store.write(name, [data])
     statistics = json.dumps({"numRecords": table.num_rows})
