@@ -548,7 +548,7 @@ def test_sums_that_overflow(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None
     shop.write(EVENTS.set_column(EVENTS.column_names.index("n"), "n", large))
     join = shop.join(agg.sum("n").over("30d"))
     message = shop.refuses(join, DataError, "n: a sum does not fit BIGINT")
-    assert "cast the column to DOUBLE" in message
+    assert "cast the values to DOUBLE" in message
     # As the message says:
     select = {"user": "user", "ts": "ts", "n": "CAST(n AS DOUBLE)"}
     found = shop.counts(shop.join(agg.sum("n").over("30d"), select=select))

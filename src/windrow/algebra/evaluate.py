@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from windrow.algebra.aggregation import Aggregation
+from windrow.algebra.both import Both
 from windrow.algebra.ranges import Column, Ranges
 from windrow.algebra.spans import (
     SpannedColumn,
@@ -38,6 +39,13 @@ def evaluate_spans(aggregation: Aggregation, column: SpannedColumn) -> pa.Array:
         states = states_of(aggregation, column.values.type)
         return states.lower(span_states(states, column))
     return _typed(aggregation, found, column.values.type)
+
+
+def evaluate_both(aggregation: Aggregation, both: Both) -> pa.Array | None:
+    """The same for values of which most have ranges; None: the function has no way to do so."""
+    with about(aggregation.column):
+        found = aggregation.function.over_both(both)
+    return None if found is None else _typed(aggregation, found, both.column.values.type)
 
 
 def _typed(aggregation: Aggregation, found: pa.Array, value_type: pa.DataType) -> pa.Array:

@@ -8,8 +8,9 @@ A declaration is a frozen dataclass whose fields are the function's parameters. 
     state, lower   how values are held, see `kinds`, and the result of these states
     over_ranges    its results over ranges of rows, see `ranges`
     over_spans     its results where each row counts for a span of queries, see `spans`
+    over_both      its results where most rows count by ranges and some by spans, see `both`
 
-The last two follow from the states, and are declared where there is a faster way. Everything else
+The last three follow from the states, and are declared where there is a faster way. Everything else
 dispatches on the declaration; no other place tests for a function's name.
 """
 
@@ -22,6 +23,7 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
+from windrow.algebra.both import Both
 from windrow.algebra.kinds.kind import Held, Kind
 from windrow.algebra.law import Law
 from windrow.algebra.ranges import Column, Ranges
@@ -78,6 +80,10 @@ class Function(ABC):
 
     def over_spans(self, column: SpannedColumn) -> pa.Array | None:
         """The result for each query, of the values whose span holds it; None: by states."""
+        return None
+
+    def over_both(self, both: Both) -> pa.Array | None:
+        """The result for each query, of its range and of spans; None: of spans, for all values."""
         return None
 
 

@@ -46,6 +46,25 @@ def range_sums_64(low: Any, high: Any, start: Any, end: Any) -> Any:
 
 
 @njit(cache=True, nogil=True)
+def range_sums_128(low: Any, high: Any, start: Any, end: Any) -> Any:
+    """Sums over [start, end), as low and high halves."""
+    lows, highs = np.empty(start.size, np.uint64), np.empty(start.size, np.int64)
+    for q in range(start.size):
+        a, b = start[q], end[q]
+        lows[q] = low[b] - low[a]
+        highs[q] = high[b] - high[a] - np.int64(low[b] < low[a])
+    return lows, highs
+
+
+def add_128(
+    low: np.ndarray, high: np.ndarray, other_low: np.ndarray, other_high: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Sums of 128-bit numbers, each as low (uint64) and high (int64) halves."""
+    total = low + other_low
+    return total, high + other_high + (total < low)
+
+
+@njit(cache=True, nogil=True)
 def range_sums_float(low: Any, high: Any, start: Any, end: Any) -> Any:
     """Sums over [start, end), rounded to float64."""
     out = np.empty(start.size, np.float64)

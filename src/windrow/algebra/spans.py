@@ -63,8 +63,9 @@ class SpannedColumn:
     def float_sums(self) -> np.ndarray:
         """The sum for each query; shared by several aggregates."""
         values, spans = as_float64(self.values), self.spans
-        sums: np.ndarray = tree_sums(values, spans.first, spans.last, spans.queries)
-        return sums
+        sums, errors = tree_sum_pairs(values, spans.first, spans.last, spans.queries)
+        rounded: np.ndarray = sums + errors
+        return rounded
 
     @functools.cached_property
     def words(self) -> np.ndarray:
@@ -140,7 +141,8 @@ def _leaves(queries: Any) -> Any:
 
 
 @njit(cache=True, nogil=True)
-def tree_sums(values: Any, first: Any, last: Any, queries: Any) -> Any:
+def tree_sum_pairs(values: Any, first: Any, last: Any, queries: Any) -> Any:
+    """For each query the sum of the values whose span holds it, as a double-double."""
     size = top = _leaves(queries)
     high, low = np.zeros(2 * size, np.float64), np.zeros(2 * size, np.float64)
     e = 0
@@ -162,15 +164,15 @@ def tree_sums(values: Any, first: Any, last: Any, queries: Any) -> Any:
                 high[b], low[b] = add_dd(high[b], low[b], value, rest)
             a >>= 1
             b >>= 1
-    out = np.empty(queries, np.float64)
+    sums, errors = np.empty(queries, np.float64), np.empty(queries, np.float64)
     for q in range(queries):
         node = q + size
         total, error = 0.0, 0.0
         while node >= top:  # there is nothing above
             total, error = add_dd(total, error, high[node], low[node])
             node >>= 1
-        out[q] = total + error
-    return out
+        sums[q], errors[q] = total, error
+    return sums, errors
 
 
 @njit(cache=True, nogil=True)

@@ -57,7 +57,7 @@ def _sum_tree(values: Any, offsets: Any) -> Any:
 
 @njit(cache=True, nogil=True)
 def _range_sums(high: Any, low: Any, offsets: Any, start: Any, end: Any) -> Any:
-    out = np.empty(start.size, np.float64)
+    sums, errors = np.empty(start.size, np.float64), np.empty(start.size, np.float64)
     for q in range(start.size):
         a, b, level = start[q], end[q], 0
         h, e = 0.0, 0.0
@@ -72,16 +72,35 @@ def _range_sums(high: Any, low: Any, offsets: Any, start: Any, end: Any) -> Any:
             a //= FAN
             b //= FAN
             level += 1
-        out[q] = h + e
-    return out
+        sums[q], errors[q] = h, e
+    return sums, errors
+
+
+def range_sum_pairs(
+    values: np.ndarray, start: np.ndarray, end: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Sums of float64 `values` over each [start, end), as double-doubles."""
+    offsets = level_offsets(values.size)
+    high, low = _sum_tree(values, offsets)
+    sums, errors = _range_sums(high, low, offsets, start, end)
+    return sums, errors
 
 
 def range_sums(values: np.ndarray, start: np.ndarray, end: np.ndarray) -> np.ndarray:
     """Sums of float64 `values` over each [start, end)."""
-    offsets = level_offsets(values.size)
-    high, low = _sum_tree(values, offsets)
-    sums: np.ndarray = _range_sums(high, low, offsets, start, end)
-    return sums
+    sums, errors = range_sum_pairs(values, start, end)
+    rounded: np.ndarray = sums + errors
+    return rounded
+
+
+@njit(cache=True, nogil=True)
+def add_pairs(high: Any, low: Any, other_high: Any, other_low: Any) -> Any:
+    """The sums of double-doubles, rounded to float64."""
+    out = np.empty(high.size, np.float64)
+    for i in range(high.size):
+        total, error = add_dd(high[i], low[i], other_high[i], other_low[i])
+        out[i] = total + error
+    return out
 
 
 @njit(cache=True, nogil=True)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from windrow.algebra.both import Both
 from windrow.algebra.function import Function
 from windrow.algebra.kinds.kind import Held, Kind, Nothing
 from windrow.algebra.law import Law
@@ -40,3 +41,6 @@ class Count(Function):
 
     def over_spans(self, column: SpannedColumn) -> pa.Array:
         return pa.array(column.spans.counts, pa.int64())
+
+    def over_both(self, both: Both) -> pa.Array:
+        return pa.array(both.counts, pa.int64())

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
 import pyarrow as pa
 
+from windrow.algebra.both import Both, better_of
 from windrow.algebra.function import Function
 from windrow.algebra.kinds.kind import Held, Kind
 from windrow.algebra.kinds.values import Bests, Order, value_lists
@@ -36,12 +38,17 @@ class Extreme(Function):
         return values.take(pa.array(starts[:-1], mask=held.empty))
 
     def over_spans(self, column: SpannedColumn) -> pa.Array:
+        at = self._in_spans(column)
+        return column.values.take(pa.array(at, mask=at < 0))
+
+    def _in_spans(self, column: SpannedColumn) -> np.ndarray:
+        """For each query the place of its best value; -1 for none."""
         spans, words = column.spans, column.words
         major = column.times if self.order.by_time else words
         if not self.order.descending:
             words, major = ~words, ~major  # the smallest words are best
-        at = tree_best(major, words, spans.first, spans.last, spans.queries)
-        return column.values.take(pa.array(at, mask=at < 0))
+        at: np.ndarray = tree_best(major, words, spans.first, spans.last, spans.queries)
+        return at
 
 
 @dataclass(frozen=True)
@@ -51,9 +58,17 @@ class ByValue(Extreme):
     law = Law.LATTICE
 
     def over_ranges(self, column: Column, ranges: Ranges) -> pa.Array:
-        largest = self.order.descending
-        at = range_best(column.words, ranges.start, ranges.end, largest=largest)
+        at = self._in_ranges(column, ranges)
         return column.values.take(pa.array(at, mask=at < 0))
+
+    def over_both(self, both: Both) -> pa.Array:
+        column, spanned = both.column, both.spanned
+        at, other = self._in_ranges(column, both.ranges), self._in_spans(spanned)
+        return better_of(column, at, None, spanned, other, largest=self.order.descending)
+
+    def _in_ranges(self, column: Column, ranges: Ranges) -> np.ndarray:
+        largest = self.order.descending
+        return range_best(column.words, ranges.start, ranges.end, largest=largest)
 
 
 @dataclass(frozen=True)
@@ -64,8 +79,17 @@ class ByTime(Extreme):
     ordered = True
 
     def over_ranges(self, column: Column, ranges: Ranges) -> pa.Array:
-        at = ranges.end - 1 if self.order.descending else ranges.start
+        at = self._ends(ranges)
         return column.in_order.values.take(pa.array(at, mask=ranges.empty))
+
+    def over_both(self, both: Both) -> pa.Array:
+        at = np.where(both.ranges.empty, -1, self._ends(both.ranges))
+        column, spanned = both.column.in_order, both.spanned
+        other = self._in_spans(spanned)
+        return better_of(column, at, both.times, spanned, other, largest=self.order.descending)
+
+    def _ends(self, ranges: Ranges) -> np.ndarray:
+        return ranges.end - 1 if self.order.descending else ranges.start
 
 
 @declare

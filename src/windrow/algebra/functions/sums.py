@@ -2,6 +2,7 @@
 
 over ranges   integers and decimals: differences of wide prefix sums; floats: a tree
 over spans    integers: difference arrays; floats: a tree over the queries; decimals: states
+over both     the same, added before they are rounded; decimals: by spans alone
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from windrow.algebra.arrays import as_int64, null_where
+from windrow.algebra.both import Both
 from windrow.algebra.codec import binary_parts
 from windrow.algebra.function import Function
 from windrow.algebra.kinds.kind import Held, Kind
@@ -52,8 +54,14 @@ class Total(Function):
     def over_spans(self, column: SpannedColumn) -> pa.Array | None:
         return None if t.is_decimal(column.values.type) else self._over_spans(column)
 
+    def over_both(self, both: Both) -> pa.Array | None:
+        return None if t.is_decimal(both.column.values.type) else self._over_both(both)
+
     @abstractmethod
     def _over_spans(self, column: SpannedColumn) -> pa.Array: ...
+
+    @abstractmethod
+    def _over_both(self, both: Both) -> pa.Array: ...
 
 
 @declare
@@ -96,9 +104,13 @@ class Sum(Total):
         nothing = column.spans.counts == 0
         if t.is_floating(column.values.type):
             return null_where(column.float_sums, nothing, pa.float64())
-        low, high = _integer_sums(column)
-        _check_overflow(bool(fits_64(low, high).all()), "BIGINT")
-        return null_where(low.view(np.int64), nothing, pa.int64())
+        return _bigints(*_integer_sums(column), nothing)
+
+    def _over_both(self, both: Both) -> pa.Array:
+        nothing = both.counts == 0
+        if t.is_floating(both.column.values.type):
+            return null_where(both.float_sums, nothing, pa.float64())
+        return _bigints(*both.integer_sums, nothing)
 
 
 @declare
@@ -132,17 +144,20 @@ class Avg(Total):
         if t.is_floating(column.values.type):
             sums = column.float_sums
         else:
-            low, high = _integer_sums(column)
-            wide = high.astype(np.float64) * 2.0**64 + low.astype(np.float64)
-            sums = np.where(fits_64(low, high), low.view(np.int64).astype(np.float64), wide)
+            sums = _rounded(*_integer_sums(column))
+        return null_where(sums / np.maximum(counts, 1), counts == 0, pa.float64())
+
+    def _over_both(self, both: Both) -> pa.Array:
+        counts = both.counts
+        floating = t.is_floating(both.column.values.type)
+        sums = both.float_sums if floating else _rounded(*both.integer_sums)
         return null_where(sums / np.maximum(counts, 1), counts == 0, pa.float64())
 
 
 def _check_overflow(fits: bool, type_: str) -> None:
     if not fits:
         raise DataError(
-            f"a sum does not fit {type_}; cast the column to DOUBLE or to a smaller DECIMAL in the "
-            "source's select"
+            f"a sum does not fit {type_}; cast the values to DOUBLE or to a smaller DECIMAL first"
         )
 
 
@@ -150,6 +165,17 @@ def _integer_sums(column: SpannedColumn) -> tuple[np.ndarray, np.ndarray]:
     spans = column.spans
     low, high = carry_differences(as_int64(column.values), spans.first, spans.last, spans.queries)
     return low, high
+
+
+def _bigints(low: np.ndarray, high: np.ndarray, nothing: np.ndarray) -> pa.Array:
+    _check_overflow(bool(fits_64(low, high).all()), "BIGINT")
+    return null_where(low.view(np.int64), nothing, pa.int64())
+
+
+def _rounded(low: np.ndarray, high: np.ndarray) -> np.ndarray:
+    """128-bit sums as float64."""
+    wide = high.astype(np.float64) * 2.0**64 + low.astype(np.float64)
+    return np.where(fits_64(low, high), low.view(np.int64).astype(np.float64), wide)
 
 
 def _decimals(halves: np.ndarray, nothing: np.ndarray, type_: pa.DataType) -> pa.Array:

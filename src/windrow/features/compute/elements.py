@@ -92,13 +92,13 @@ class Elements:
             windows = len(ranges) // max(timelines.query_keys.size, 1)
             keys = np.tile(timelines.query_keys, windows)
             return self._by_bucket(aggregation, ranges, keys, list(self.buckets))
-        return evaluate(aggregation, self._column, self._within(ranges))
+        return evaluate(aggregation, self.column, self.within(ranges))
 
     @functools.cached_property
-    def _column(self) -> Column:
+    def column(self) -> Column:
         return Column(self.values, self.ties)
 
-    def _within(self, ranges: Ranges) -> Ranges:
+    def within(self, ranges: Ranges) -> Ranges:
         """Ranges of events as ranges of elements; the same object for the same ranges."""
         if self.below is None:
             return ranges

@@ -15,11 +15,13 @@ import pyarrow as pa
 from numba import njit
 
 from windrow.merging import group_ids, sort_words
+from windrow.rows.equality import equal_pairs
 from windrow.rows.hashing import hash_rows
 from windrow.rows.ordering import LOWEST
 
 ALWAYS = LOWEST + 1  # born before every query: a row of a log, known as soon as it happened
 NEVER = 2**62  # has not died
+_FEW = 64  # updates of one key and time, that are sorted by inserting one after the other
 
 
 @dataclass(frozen=True)
@@ -27,13 +29,15 @@ class Lifetimes:
     """`rows[i]` is an update whose row lives from `born[i]` to `died[i]` (int64 ms).
 
     It counts for queries `q` with `born < q <= died`: a change is seen strictly after it.
-    `missing` are updates that retract a row that is not there, with how many copies.
+    `missing` are updates that retract a row that is not there, with how many copies. `in_place`:
+    `rows` are all updates in order.
     """
 
     rows: np.ndarray
     born: np.ndarray
     died: np.ndarray
     missing: np.ndarray
+    in_place: bool = False
 
 
 def lifetimes(
@@ -76,14 +80,14 @@ def lifetimes_in_place(
     if diffs.max(initial=0) > 1:
         return lifetimes(columns, known_at, diffs, snapshots)
     touched = _beside(near, diffs)
-    some = _matched(columns, known_at, diffs, snapshots, touched)
+    some = _matched(columns, known_at, diffs, snapshots, touched, near)
     own = np.zeros(diffs.size, np.bool_)
     own[some.rows] = True
     if np.count_nonzero(own) < some.rows.size:
         return lifetimes(columns, known_at, diffs, snapshots)
     born, died = np.where(touched, NEVER, known_at), np.where(touched, LOWEST, NEVER)
     born[some.rows], died[some.rows] = some.born, some.died
-    return Lifetimes(np.arange(diffs.size), born, died, some.missing)
+    return Lifetimes(np.arange(diffs.size), born, died, some.missing, in_place=True)
 
 
 def _matched(
@@ -92,14 +96,75 @@ def _matched(
     diffs: np.ndarray,
     snapshots: Sequence[int],
     touched: np.ndarray,
+    near: np.ndarray | None = None,
 ) -> Lifetimes:
+    """The same for the updates `touched`; with `near`, equal rows are adjacent, as above."""
     some = np.flatnonzero(touched)
     columns = [column.take(pa.array(some)) for column in columns]
-    ids = group_ids(hash_rows(columns)[None, :], columns)
-    order = sort_words(np.vstack([ids, known_at[some]]))
+    hashes, times = hash_rows(columns), known_at[some]
+    found = None if near is None else _grouped_near(columns, hashes, times, near[some])
+    if found is None:
+        ids = group_ids(hashes[None, :], columns)
+        order = sort_words(np.vstack([ids, times]))
+    else:
+        ids, order = found
     known = np.array(sorted(snapshots), np.int64)
     rows, born, died, missing = _match(ids, known_at[some], diffs[some], order, known)
     return Lifetimes(some[rows], born, died, some[missing])
+
+
+def _grouped_near(
+    columns: Sequence[pa.Array], hashes: np.ndarray, times: np.ndarray, near: np.ndarray
+) -> tuple[np.ndarray, np.ndarray] | None:
+    """Numbers of equal rows, and the updates by number and time; of few updates under one number.
+
+    None if they are many, or if rows that differ share a hash: then all have to be sorted.
+    """
+    ids, order, small = _sorted_near(near, hashes, times)
+    if not small:
+        return None
+    tied = np.flatnonzero(ids[order[1:]] == ids[order[:-1]])
+    if not equal_pairs(columns, order[tied], order[tied + 1]).all():
+        return None
+    return ids, order
+
+
+@njit(cache=True, nogil=True)
+def _sorted_near(near: Any, hashes: Any, times: Any) -> Any:
+    """Sort the updates under each number by hash and time, where they stand."""
+    n = near.size
+    ids, order = np.empty(n, np.int64), np.arange(n)
+    p = number = 0
+    while p < n:
+        start = p
+        while p < n and near[p] == near[start]:
+            p += 1
+        if p - start > _FEW:
+            return ids, order, False
+        for i in range(start + 1, p):
+            j = i
+            while j > start and (
+                hashes[i] < hashes[order[j - 1]]
+                or (hashes[i] == hashes[order[j - 1]] and times[i] < times[order[j - 1]])
+            ):
+                order[j] = order[j - 1]
+                j -= 1
+            order[j] = i
+        for q in range(start, p):
+            if q == start or hashes[order[q]] != hashes[order[q - 1]]:
+                number += 1
+            ids[order[q]] = number
+    return ids, order, True
+
+
+@njit(cache=True, nogil=True)
+def near_numbers(prefixes: Any, times: Any) -> Any:
+    """A number for each row of a table that is sorted by both: the same where both are."""
+    out = np.zeros(times.size, np.int64)
+    for i in range(1, times.size):
+        new = prefixes[i] != prefixes[i - 1] or times[i] != times[i - 1]
+        out[i] = out[i - 1] + new
+    return out
 
 
 @njit(cache=True, nogil=True)

@@ -6,7 +6,7 @@ is a range of event positions. Keys are compared by value wherever their hashes 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -52,6 +52,25 @@ def search(values: Any, first: Any, last: Any, bounds: Any) -> Any:
                 high = middle
         out[q] = low
     return out
+
+
+@njit(cache=True, nogil=True)
+def _compacted(kept: Any, keys: Any, times: Any, ties: Any) -> Any:
+    """The positions that are kept, how many are below each, and the rows there."""
+    below = np.empty(kept.size + 1, np.int64)
+    below[0] = 0
+    for i in range(kept.size):
+        below[i + 1] = below[i] + kept[i]
+    size = below[kept.size]
+    some = np.empty(size, np.int64)
+    some_keys, some_times = np.empty(size, np.int64), np.empty(size, np.int64)
+    some_ties = np.empty(size, np.int64)
+    for i in range(kept.size):
+        if kept[i]:
+            at = below[i]
+            some[at], some_keys[at] = i, keys[i]
+            some_times[at], some_ties[at] = times[i], ties[i]
+    return some, below, some_keys, some_times, some_ties
 
 
 @dataclass(frozen=True)
@@ -149,6 +168,32 @@ class Timelines:
             queries=queries.times,
             first=first,
             last=last,
+        )
+
+    def only(self, kept: np.ndarray) -> Timelines:
+        """The same with some of the events: those that are `kept`, by position."""
+        some, below, keys, times, ties = _compacted(kept, self.keys, self.times, self.ties)
+        return replace(
+            self,
+            order=some if self.order is None else self.order[some],
+            keys=keys,
+            times=times,
+            ties=ties,
+            first=below[self.first],
+            last=below[self.last],
+        )
+
+    def asked(self, some: np.ndarray) -> Timelines:
+        """The same with some of the queries, in sorted order: their numbers mean nothing."""
+        if some.all():
+            return self
+        return replace(
+            self,
+            query_order=None,
+            query_keys=self.query_keys[some],
+            queries=self.queries[some],
+            first=self.first[some],
+            last=self.last[some],
         )
 
     def ranges(self, window: Window) -> Ranges:

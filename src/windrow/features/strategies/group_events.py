@@ -14,7 +14,7 @@ import pyarrow as pa
 from windrow.arrangements.content import FILE
 from windrow.arrangements.rows import SortedRows, bounds_of, expanded, row_scan
 from windrow.features.compute.events import Events, QueryTimes
-from windrow.features.compute.lifetimes import lifetimes_in_place
+from windrow.features.compute.lifetimes import lifetimes_in_place, near_numbers
 from windrow.features.compute.types import feature_type
 from windrow.features.definitions import JoinedGroup
 from windrow.features.inputs.groups import GroupInputs
@@ -142,12 +142,11 @@ class GroupEvents:
         columns = [single_chunk(c) for c in table.drop_columns([KNOWN_AT, PREFIX]).columns]
         prefixes, times = int64_values(table, PREFIX), int64_values(table, EVENT_TIME)
         # Equal rows have the same key and time, by which the table is sorted.
-        new = (prefixes[1:] != prefixes[:-1]) | (times[1:] != times[:-1])
-        near = np.concatenate([[0], np.cumsum(new)])[: times.size]
+        near = near_numbers(prefixes, times)
         found = lifetimes_in_place(columns, known_at, diffs, self.snapshots, near)
         unmatched = table.take(pa.array(found.missing))
         lives = (found.born, found.died)
-        if found.rows.size != table.num_rows or (np.diff(found.rows) != 1).any():
+        if not found.in_place:
             order = found.rows.argsort(kind="stable")  # back into the order of keys and times
             table = table.take(pa.array(found.rows[order]))
             lives = (found.born[order], found.died[order])

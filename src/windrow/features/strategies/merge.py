@@ -14,7 +14,7 @@ carrying the features they have.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -148,18 +148,8 @@ class SliceJob:
         `tasks` that run at a time keep all of them busy to the end, unless there is so little to
         do that starting them would take longer.
         """
-        done = set(finished)
-        size = -(-self.slices // (tasks if self.few_queries else limits.SHARES * tasks))
-        shares: list[range] = []
-        for number in range(self.slices):
-            if number in done:
-                continue
-            last = shares[-1] if shares else range(0)
-            if last and last.stop == number and len(last) < size:
-                shares[-1] = range(last.start, number + 1)
-            else:
-                shares.append(range(number, number + 1))
-        return shares
+        most = tasks if self.few_queries else limits.SHARES * tasks
+        return dealt(self.slices, tasks, most, set(finished))
 
     def write(self, numbers: range, target: SliceTarget) -> Iterator[Written]:
         """Compute neighbouring slices and store each as a file."""
@@ -173,6 +163,29 @@ class SliceJob:
         """Names the slices: a run sliced differently cannot be resumed."""
         parts = [sorted(part.path for part in one.parts) for one in self.events]
         return digest(self.cuts, parts, str(self.output))
+
+
+def dealt(slices: int, tasks: int, most: int, finished: Collection[int] = ()) -> list[range]:
+    """Neighbouring slices in up to `most` shares, without those that are finished.
+
+    Shares are a multiple of `tasks`, if there are as many slices, and the larger ones come first:
+    so no task is left with a share when the others are through.
+
+    >>> dealt(7, tasks=2, most=4)
+    [range(0, 2), range(2, 4), range(4, 6), range(6, 7)]
+    """
+    largest = -(-slices // most)
+    count = min(-(-slices // (largest * tasks)) * tasks, slices)
+    sizes = [slices // count + (number < slices % count) for number in range(count)]
+    shares: list[range] = []
+    for start, size in zip(np.cumsum([0, *sizes]).tolist(), sizes, strict=False):
+        left = [number for number in range(start, start + size) if number not in finished]
+        for number in left:
+            if shares and shares[-1].stop == number > start:
+                shares[-1] = range(shares[-1].start, number + 1)
+            else:
+                shares.append(range(number, number + 1))
+    return shares
 
 
 def _null_keys(table: pa.Table, names: Sequence[str]) -> int:
