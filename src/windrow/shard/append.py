@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
+import numpy as np
 import pyarrow as pa
 
 from windrow.errors import DataError, OptionError, SchemaError
@@ -110,7 +111,27 @@ def sort_and_consolidate(stored: pa.Table, spec: ShardSpec) -> pa.Table:
     words = order_words(spec, stored, with_time=True)
     columns = [single_chunk(stored.column(name)) for name in spec.schema.names]
     found = consolidate_words(words, int64_values(stored, DIFF), columns)
-    return replace_column(stored.take(pa.array(found.rows)), DIFF, found.diffs)
+    del words
+    return replace_column(_taken(stored, found.rows), DIFF, found.diffs)
+
+
+def _taken(stored: pa.Table, rows: np.ndarray) -> pa.Table:
+    """`rows` of a table, but for `_diff`, which is replaced. Where all values of a column are the
+    same, as times and numbers of files often are, nothing has to be moved."""
+    at = pa.array(rows)
+    columns = []
+    for name, column in zip(stored.column_names, stored.columns, strict=True):
+        same = name == DIFF or _is_constant(single_chunk(column))
+        columns.append(column.slice(0, rows.size) if same else column.take(at))
+    return pa.table(columns, schema=stored.schema)
+
+
+def _is_constant(column: pa.Array) -> bool:
+    """Whether a column of integers has one value only."""
+    if not pa.types.is_integer(column.type) or column.null_count or not len(column):
+        return False
+    values = column.to_numpy()
+    return bool(values[0] == values[-1] and (values == values[0]).all())
 
 
 def _buffered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
