@@ -76,6 +76,40 @@ class StorageUnavailableError(StorageError):
     """
 
 
+class SQLError(WindrowError):
+    """A statement that Spark cannot parse or analyse, or that fails as it runs.
+
+    `condition` is Spark's name of the error; `line` and `column` count from 1, where known.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        condition: str | None = None,
+        line: int | None = None,
+        column: int | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.condition, self.line, self.column = condition, line, column
+
+
+class UnsupportedSQL(WindrowError):  # noqa: N818 (as users know it)
+    """SQL that Spark understands and Windrow does not do, with its place in the text."""
+
+    def __init__(self, message: str, *, line: int | None = None, column: int | None = None) -> None:
+        super().__init__(message)
+        self.line, self.column = line, column
+
+
+class RelationNotFoundError(WindrowError):
+    """There is no table, source or view of this name."""
+
+
+class RelationExistsError(WindrowError):
+    """There is a table, source or view of this name already."""
+
+
 def to_json(error: WindrowError) -> str:
     """An error as text, for another process: its class, its arguments and what else it knows."""
     kind = next(c.__name__ for c in type(error).__mro__ if globals().get(c.__name__) is c)

@@ -77,8 +77,10 @@ class Taken:
             return pa.array(np.full(batch.num_rows, self.value), self.type)
         found = batch.column(self.source)
         if self.form is Form.MILLIS:
+            if pa.types.is_timestamp(found.type) and found.type.unit == "ms":
+                return found.cast(pa.int64())  # the same bits
             values, valid = to_millis(found)
-            return pa.array(values, mask=~valid)
+            return pa.array(values, mask=None if not found.null_count else ~valid)
         if self.form is Form.BEFORE:
             if found.null_count:
                 raise DataError(f"{self.source} is null in {found.null_count} mutations")

@@ -66,9 +66,9 @@ def check_table(table: Any, what: str) -> None:
         raise DefinitionError(f"{what}: table is {table!r}; give a table, a path or a DataFrame")
 
 
-def check_column(name: Any, what: str) -> None:
+def check_column(name: Any, what: str, of: str = "a column") -> None:
     if not isinstance(name, str) or not name.strip():
-        raise DefinitionError(f"{what} is {name!r}; it has to be the name of a column")
+        raise DefinitionError(f"{what} is {name!r}; it has to be the name of {of}")
 
 
 def check_condition(where: Any, what: str) -> None:
@@ -211,7 +211,7 @@ class PreAggregatedSource(Source):
 class EntitySource(Source):
     """A table that changes: rows are inserted, updated and deleted.
 
-    One of three:
+    One of four:
 
     - `mutations`: a log with a row for each image before and after a change. `is_before` is the
       column that tells them apart, `mutation_time` the one with the time of the change. An
@@ -219,6 +219,8 @@ class EntitySource(Source):
     - `changes`: a change feed with `_change_type` (insert, update_preimage, update_postimage,
       delete) and `_commit_timestamp` (or the column named by `mutation_time`).
     - `shard`: a shard (its URI, or a `Shard`); its own times are those of the changes.
+    - `view`: the name of a table, a source or a materialized view of the project that computes
+      the features; the times of its commits, or of its ticks, are those of the changes.
 
     To `mutations` dated `snapshots` can be added: the whole table at the end of each day, the day
     in the column `partition`. Snapshots alone do for groups with accuracy `snapshot`.
@@ -241,18 +243,24 @@ class EntitySource(Source):
     start_partition: str | None = None
     end_partition: str | None = None
     missing_partitions: str = "error"
+    view: str | None = None
 
     def __post_init__(self) -> None:
         check_name(self.name, "EntitySource.name")
         self._check()
+        if self.view is not None:
+            check_column(self.view, f"{self.what}: view", "a table or view of the project")
         given = [
-            name for name in ("mutations", "changes", "shard") if getattr(self, name) is not None
+            name
+            for name in ("mutations", "changes", "shard", "view")
+            if getattr(self, name) is not None
         ]
         if len(given) > 1:
             raise DefinitionError(f"{self.what}: give one of {' and '.join(given)}, not both")
         if self.snapshots is None and not given:
             raise DefinitionError(
-                f"{self.what}: give mutations=, changes=, shard= or snapshots=: where its rows are"
+                f"{self.what}: give mutations=, changes=, shard=, view= or snapshots=: where its "
+                "rows are"
             )
         if self.snapshots is not None and given and given != ["mutations"]:
             raise DefinitionError(f"{self.what}: snapshots go with mutations, not with {given[0]}")

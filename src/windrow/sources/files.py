@@ -44,6 +44,10 @@ class TimeFilter:
     end: int | None = None
     nulls: bool = False
 
+    def keeps_all(self, times: pa.Array) -> bool:
+        """Whether that is clear without looking at the values."""
+        return self.start is None and self.end is None and (self.nulls or not times.null_count)
+
     def mask(self, times: pa.Array) -> np.ndarray:
         valid = times.is_valid().to_numpy(zero_copy_only=False)
         values = times.fill_null(0).to_numpy(zero_copy_only=False)
@@ -128,7 +132,11 @@ class FileRows:
             arrays.append(pa.array(np.full(batch.num_rows, numbers.get(uri, 0), np.int32)))
             names.append(name)
         made = pa.RecordBatch.from_arrays(arrays, names=names)
-        mask = np.logical_and.reduce([k.mask(made.column(k.column)) for k in self.keep])
+        filters = [(k, made.column(k.column)) for k in self.keep]
+        masks = [k.mask(times) for k, times in filters if not k.keeps_all(times)]
+        if not masks:
+            return made
+        mask = np.logical_and.reduce(masks)
         return made if mask.all() else made.filter(pa.array(mask))
 
 

@@ -52,7 +52,7 @@ def list_parquet(table: Any, what: str, options: Mapping[str, str] | None) -> Li
         found = delta_content(store, what)
         return Listed(store, found.files, found.schema, found.partitions)
     else:
-        uris = [f"{store.uri}/{name}" for name in store.names() if not _hidden(name)]
+        uris = [f"{store.uri}/{name}" for name in store.names() if not is_hidden(name)]
     return Listed(store, tuple(uris)) if are_parquet(uris) else None
 
 
@@ -61,7 +61,7 @@ def are_parquet(uris: Sequence[str]) -> bool:
     return bool(uris) and all(uri.lower().endswith(_SUFFIXES) for uri in uris)
 
 
-def _hidden(name: str) -> bool:
+def is_hidden(name: str) -> bool:
     """Files that Spark leaves out, too: of logs, and of writers that are at work."""
     parts = name.split("/")
     return any(p.startswith(".") or (p.startswith("_") and "=" not in p) for p in parts)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from windrow.errors import DefinitionError
 from windrow.rows.types import is_storable
 from windrow.shard.shard import Shard
 from windrow.sources.bound import BoundTable, bind_table, file_days
@@ -241,6 +242,11 @@ def _bind(
 
 
 def _entity(engine: Engine, source: EntitySource, options: Mapping[str, str] | None) -> list[Piece]:
+    if source.view is not None:
+        raise DefinitionError(
+            f"{source.what}: {source.view!r} is a name of a project, which only its backfill "
+            "knows; call project.plan or project.backfill with the join"
+        )
     pieces = []
     times: tuple[int, ...] = ()
     if source.snapshots is not None:

@@ -131,9 +131,9 @@ def _load_path(
     files: Sequence[str] | None,
 ) -> DataFrame:
     store = Store.at(path, options)
-    if is_delta(store):
+    name = format_of(store, path)
+    if name == "delta":
         return delta_content(store, what).frame(engine.spark, files)
-    name = _FORMATS.get(os.path.splitext(path)[1].lower()) or _format_of(store)
     if name is None:
         raise StorageError(
             f"{what}: {path!r} holds no Parquet, Delta, CSV or JSON files; check the path"
@@ -153,8 +153,13 @@ def _load_path(
     return reader.format(name).load(store.uri)  # absolute: the JVM may run in another folder
 
 
-def _format_of(store: Store) -> str | None:
-    """The format of the files in a folder, from the first name that tells."""
+def format_of(store: Store, path: str) -> str | None:
+    """The format of the files at a path: by its name, or the first name beneath that tells."""
+    if is_delta(store):
+        return "delta"
+    own = _FORMATS.get(os.path.splitext(path)[1].lower())
+    if own is not None:
+        return own
     for name in store.names():
         found = _FORMATS.get(os.path.splitext(name)[1].lower())
         if found is not None:

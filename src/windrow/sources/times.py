@@ -46,7 +46,7 @@ def to_millis(array: pa.Array) -> tuple[np.ndarray, np.ndarray]:
             type_.unit
         ]
         values = array.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
-        return values * up // down, valid
+        return values if up == down else values * up // down, valid
     if pa.types.is_date(type_):
         days = array.cast(pa.date32()).cast(pa.int32()).fill_null(0)
         return days.to_numpy(zero_copy_only=False).astype(np.int64) * _DAY_MS, valid

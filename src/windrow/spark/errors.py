@@ -6,7 +6,13 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from windrow.errors import DataError, StorageError, StorageUnavailableError, WindrowError
+from windrow.errors import (
+    DataError,
+    StorageError,
+    StorageUnavailableError,
+    UnsupportedSQL,
+    WindrowError,
+)
 
 
 def known_error(error: Exception) -> WindrowError | None:
@@ -44,3 +50,17 @@ def known_errors() -> Iterator[None]:
         if known is None:
             raise
         raise known from error
+
+
+@contextmanager
+def planning_errors() -> Iterator[None]:
+    """Raises what is wrong within Spark's optimiser itself as UnsupportedSQL."""
+    from py4j.protocol import Py4JJavaError
+
+    try:
+        yield
+    except Py4JJavaError as error:
+        first = str(error.java_exception.toString()).splitlines()[0]
+        raise UnsupportedSQL(
+            f"Spark itself fails to plan this query: {first}. Write it in another way"
+        ) from error

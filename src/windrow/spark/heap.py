@@ -15,9 +15,9 @@ import sys
 import pyarrow as pa
 
 KEPT_BYTES = 512 << 20  # at the end of the heap; more than that goes back to the system
-_LARGEST_BLOCK = 32 << 20  # the most that glibc takes from its heap: larger blocks are mapped
+_LARGEST_BLOCK = 32 << 20  # the most for which glibc may prefer its heap to mapping a block
 _frozen = 0  # modules that were loaded at the last look
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of malloc.h
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_MMAP_MAX = -1, -3, -4  # of malloc.h
 
 
 @functools.cache
@@ -31,6 +31,7 @@ def keep_freed_memory() -> bool:
         return False
     kept = mallopt(_M_MMAP_THRESHOLD, _LARGEST_BLOCK) and mallopt(_M_TRIM_THRESHOLD, KEPT_BYTES)
     if kept:
+        mallopt(_M_MMAP_MAX, 0)  # nor are larger blocks mapped, such as the bytes of a whole part
         pa.set_memory_pool(pa.system_memory_pool())
     return bool(kept)
 

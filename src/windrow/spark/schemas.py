@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from inspect import signature
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -30,8 +31,10 @@ def spark_to_arrow_schema(schema: StructType) -> pa.Schema:
 
     if "variant" in schema.simpleString():
         _refuse_variant(schema)
+    # Before Spark 4.2 it was always UTC, and could not be said.
+    zone: Any = {"timezone": "UTC"} if "timezone" in signature(to_arrow_schema).parameters else {}
     try:
-        return to_arrow_schema(schema, timezone="UTC")
+        return to_arrow_schema(schema, **zone)
     except PySparkTypeError as error:
         raise SchemaError(f"schema {schema.simpleString()}: {error}") from error
 

@@ -35,6 +35,7 @@ def local_session(name: str = "windrow", *, cores: str = "*", **conf: str) -> Sp
         .config("spark.driver.host", "127.0.0.1")
         # Over TCP every task waits 40 ms for an acknowledgement that the other side delays.
         .config("spark.python.unix.domain.socket.enabled", "true")
+        .config("spark.python.daemon.module", "windrow.worker")
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.execution.arrow.maxRecordsPerBatch", "65536")
         .config("spark.sql.shuffle.partitions", "8")

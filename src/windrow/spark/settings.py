@@ -63,6 +63,12 @@ def fixed_session(spark: SparkSession) -> SparkSession:
     return clone
 
 
+def settings_of(spark: SparkSession) -> dict[str, str]:
+    """The settings of a session that give an expression its meaning."""
+    found = spark.conf.getAll
+    return {n: v for n, v in sorted(found.items()) if n in FIXED or _MEANINGS.fullmatch(n)}
+
+
 def _clone(spark: SparkSession) -> SparkSession:
     from pyspark.sql import SparkSession
 

@@ -37,6 +37,8 @@ from windrow.storage.store import Store
 
 SECONDS = 60.0  # for which a sign of life counts
 BEATS = 6  # signs of life in that time
+_PAUSE = 0.005  # seconds between two looks at the leases of others
+_READS = 3  # more, of a lease that is there and cannot be read
 
 
 @dataclass(frozen=True)
@@ -62,12 +64,27 @@ class Found:
 def found_leases(folder: Store) -> Iterator[Found]:
     """All leases in a folder, live or not."""
     for name in folder.names():
-        record = read_record(folder, name)
+        record = _read(folder, name)
         try:
             if record is not None:
                 yield Found(**{**record, "process": Process(**record["process"])})
         except (KeyError, TypeError):
             continue  # something else
+
+
+def _read(folder: Store, name: str) -> dict[str, Any] | None:
+    """A lease that is listed; None if it is gone, or damaged.
+
+    While a lease is renewed, some stores give neither the old nor the new one for a moment.
+    Overlooked, it would be claimed by another.
+    """
+    record = read_record(folder, name)
+    for _ in range(_READS):
+        if record is not None or not folder.exists(name):
+            break
+        time.sleep(_PAUSE)
+        record = read_record(folder, name)
+    return record
 
 
 def live_leases(folder: Store) -> list[Found]:
@@ -222,7 +239,6 @@ if hasattr(os, "register_at_fork"):
 # Claims: of several processes, one at a time.
 
 _LOOKS = 200  # at claims that are not decided yet, before giving way
-_PAUSE = 0.005  # seconds between them
 
 
 def claim(folder: Store, what: str, *, seconds: float | None = None) -> Lease | None:

@@ -154,6 +154,15 @@ class Store:
         found = self._info(name)
         return f"{found.size} {found.mtime_ns}"
 
+    def stamps(self) -> dict[str, str]:
+        """The stamps of all files beneath the root, by name; if it is a file, its own, by ""."""
+        own = self._info()
+        if own.type == pafs.FileType.File:
+            return {"": f"{own.size} {own.mtime_ns}"}
+        root, listed = self._list(recursive=True)
+        files = (i for i in listed if i.type == pafs.FileType.File)
+        return {i.path[len(root) + 1 :]: f"{i.size} {i.mtime_ns}" for i in files}
+
     def exists(self, name: str) -> bool:
         return bool(self._info(name).type != pafs.FileType.NotFound)
 

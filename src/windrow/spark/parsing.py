@@ -1,0 +1,102 @@
+"""From text to statements: the one place that talks to Spark's parser.
+
+The few statements about materialized views that Spark does not know are read by tokens.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from windrow.errors import UnsupportedSQL
+from windrow.spark.plans import active
+from windrow.spark.reading import Reading
+from windrow.spark.sql_errors import sql_errors
+from windrow.spark.statements import Drop, Explain, Refresh, Show, Statement
+from windrow.spark.tokens import Token, pieces, tokens
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def parse(session: SparkSession, text: str) -> Statement:
+    """The one statement in `text`; a semicolon may end it."""
+    found = pieces(text)
+    if len(found) > 1:
+        line, column = _line_column(text, found[1].start)
+        raise UnsupportedSQL(
+            f"line {line}, column {column}: there is more than one statement; run them one by one, "
+            "or all with `windrow sql`",
+            line=line,
+            column=column,
+        )
+    # Without the semicolon; what is before stays, so that places in the text are the user's.
+    cut = text if not found else text[: found[0].start + len(found[0].text)]
+    own = _own(cut)
+    if own is not None:
+        return own
+    replaced = _or_replace(cut)
+    with sql_errors(), active(session):
+        plan = session._jsparkSession.sessionState().sqlParser().parsePlan(replaced or cut)
+    return Reading(cut, replace=replaced is not None).statement(plan)
+
+
+def _own(text: str) -> Statement | None:
+    """DROP, REFRESH, SHOW and EXPLAIN of materialized views."""
+    match list(tokens(text)):
+        case [Token(word="DROP"), Token(word="MATERIALIZED"), Token(word="VIEW"), *rest]:
+            exists = [token.word for token in rest[:2]] == ["IF", "EXISTS"]
+            return Drop(text, "view", _name(text, rest[2 if exists else 0 :]), exists)
+        case [Token(word="REFRESH"), Token(word="MATERIALIZED"), Token(word="VIEW"), *rest]:
+            return Refresh(text, _name(text, rest))
+        case [Token(word="SHOW"), Token(word="MATERIALIZED"), Token(word="VIEWS")]:
+            return Show(text, "views")
+        case [
+            Token(word="SHOW"),
+            Token(word="MATERIALIZED"),
+            Token(word="VIEWS"),
+            Token(word="LIKE"),
+            Token(kind="string") as pattern,
+        ]:
+            return Show(text, "views", pattern.text[1:-1])
+        case [Token(word="EXPLAIN"), *rest]:
+            mode = "simple"
+            if rest and rest[0].word == "EXTENDED":
+                mode, rest = "extended", rest[1:]
+            if [token.word for token in rest[:2]] == ["MATERIALIZED", "VIEW"]:
+                return Explain(text, mode, name=_name(text, rest[2:]))
+            if len(rest) == 1 and rest[0].name is not None:
+                return Explain(text, mode, name=rest[0].name)
+    return None
+
+
+def _or_replace(text: str) -> str | None:
+    """CREATE OR REPLACE MATERIALIZED VIEW without OR REPLACE, everything else in its place."""
+    found = []
+    for token in tokens(text):
+        found.append(token)
+        if len(found) == 5:
+            break
+    words = [token.word for token in found]
+    if words != ["CREATE", "OR", "REPLACE", "MATERIALIZED", "VIEW"]:
+        return None
+    start, end = found[1].start, found[3].start
+    return text[:start] + re.sub(r"\S", " ", text[start:end]) + text[end:]
+
+
+def _name(text: str, rest: list[Token]) -> str:
+    """The name that is all that is left of a statement."""
+    if len(rest) == 1 and rest[0].name is not None:
+        return rest[0].name
+    at = rest[min(1, len(rest) - 1)].start if rest else len(text)
+    line, column = _line_column(text, at)
+    raise UnsupportedSQL(
+        f"line {line}, column {column}: one name is expected here; write the name of a view, in "
+        "backquotes if there is anything but letters, digits and underscores in it",
+        line=line,
+        column=column,
+    )
+
+
+def _line_column(text: str, at: int) -> tuple[int, int]:
+    return text.count("\n", 0, at) + 1, at - (text.rfind("\n", 0, at) + 1) + 1
