@@ -247,7 +247,7 @@ def test_the_package_can_be_installed(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_readme_shard(spark: Any, tmp_path: Path) -> None:
-    _, code = blocks("README.md", "python")
+    _, _, code = blocks("README.md", "python")
     scope: dict[str, Any] = {"spark": spark}
     exec(code.replace("/tmp/scores", str(tmp_path / "scores")), scope)
     shard = scope["shard"]
@@ -271,7 +271,7 @@ def test_readme_features(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyP
         "id % 6 AS buyer_id", "timestamp_millis(1600000000000 + id * 72000000) AS ts"
     )
     checkouts.write.parquet(f"{tmp_path}/site/checkouts.parquet")
-    code, _ = blocks("README.md", "python")
+    code, _, _ = blocks("README.md", "python")
     scope: dict[str, Any] = {}
     exec(code.replace('table="site/', f'table="{tmp_path}/site/'), scope)
     rows = scope["df"].collect()
@@ -283,6 +283,15 @@ def test_readme_features(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert stored.num_rows == 10
     assert stored.schema.names == scope["df"].columns
     assert not any((tmp_path / "state" / "tmp").iterdir())
+
+
+def test_readme_views(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    _, code, _ = blocks("README.md", "python")
+    scope: dict[str, Any] = {}
+    exec(code, scope)
+    found = scope["project"].sql("SELECT * FROM reputation ORDER BY listing").collect()
+    assert [tuple(row) for row in found] == [(1, 5.0, 5), (2, 4.0, 4)]
 
 
 def test_the_readme_counts_the_aggregates() -> None:

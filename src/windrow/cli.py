@@ -1,4 +1,4 @@
-"""The command line: `windrow init`, `plan`, `explain`, `backfill` and `doctor`.
+"""The command line: `windrow init`, `plan`, `backfill`, `sql`, `run`, `doctor` and others.
 
 Arguments in, an exit code out. What a command does is in `windrow.commands`; here is only what all
 have in common: the options, the project folder, and how errors are told.
@@ -19,7 +19,7 @@ from windrow.errors import WindrowError
 
 REFUSED = 2  # argparse uses the same for arguments that it cannot read
 VERBOSE = "WINDROW_VERBOSE"  # the same, by the environment
-DAMAGED = 1  # what the doctor reports
+DAMAGED = 1  # what the doctor reports; and `sql`, if a statement failed
 INTERRUPTED = 130  # what shells report for a process that Ctrl-C ended
 
 
@@ -59,6 +59,10 @@ def _run(args: argparse.Namespace) -> int:
         os.environ[VERBOSE] = "1"
     if args.command == "doctor":
         return _doctor(args)
+    if args.command == "sql":
+        return _sql(args)
+    if args.command in ("tick", "run"):
+        return _ticks(args)
     from windrow.commands.backfill import backfill
     from windrow.commands.explain import explain
     from windrow.commands.plan import plan
@@ -90,6 +94,41 @@ def _doctor(args: argparse.Namespace) -> int:
     with contextlib.chdir(folder):
         sound = doctor(settings.root, settings.storage_options, repair=args.repair)
     return 0 if sound else DAMAGED
+
+
+def _sql(args: argparse.Namespace) -> int:
+    from windrow.commands.sql import project_in, sql
+    from windrow.project import Project
+    from windrow.workspace import Workspace
+
+    with _stopping_spark():
+        if args.root is not None:
+            return sql(Project(args.root), args.commands, args.file, rows=args.rows)
+        file = None if args.file in (None, "-") else os.path.abspath(args.file)
+        folder = Workspace.find(getattr(args, "project", None))
+        with contextlib.chdir(folder):
+            return sql(project_in(folder), args.commands, file or args.file, rows=args.rows)
+
+
+def _ticks(args: argparse.Namespace) -> int:
+    from windrow.commands.run import run, tick
+    from windrow.commands.sql import project_in
+    from windrow.project import Project
+    from windrow.workspace import Workspace
+
+    with _stopping_spark(), contextlib.ExitStack() as entered:
+        if args.root is not None:
+            project = Project(args.root)
+        else:
+            folder = Workspace.find(getattr(args, "project", None))
+            entered.enter_context(contextlib.chdir(folder))
+            project = project_in(folder)
+        entered.enter_context(project)
+        if args.command == "tick":
+            tick(project)
+        else:
+            run(project, args.every)
+    return 0
 
 
 @contextlib.contextmanager
@@ -174,6 +213,38 @@ def _parser() -> argparse.ArgumentParser:
     )
 
     one = commands.add_parser(
+        "sql", parents=[where], help="run statements over the project's tables and views"
+    )
+    one.add_argument(
+        "-c",
+        dest="commands",
+        action="append",
+        metavar="TEXT",
+        help="statements to run, separated by semicolons (default: what is typed)",
+    )
+    one.add_argument("-f", dest="file", metavar="FILE", help="a file of statements; - for a pipe")
+    one.add_argument("--root", metavar="ROOT", help="a state root (default: the project's)")
+    one.add_argument(
+        "--rows", type=_count, default=100, metavar="N", help="rows to show (default: 100)"
+    )
+
+    ticks = {
+        "tick": "read what is new in sources, and bring all views up to date",
+        "run": "tick again and again, as data arrive, until Ctrl-C",
+    }
+    for name, help in ticks.items():
+        one = commands.add_parser(name, parents=[where], help=help)
+        one.add_argument("--root", metavar="ROOT", help="a state root (default: the project's)")
+        if name == "run":
+            one.add_argument(
+                "--every",
+                type=_seconds,
+                default=1.0,
+                metavar="SECONDS",
+                help="between two looks at the sources (default: 1)",
+            )
+
+    one = commands.add_parser(
         "plan", parents=[where, days], help="what a backfill would do, and why"
     )
     one.add_argument("name", nargs="?", metavar="NAME", help="a join (default: all)")
@@ -197,6 +268,16 @@ def _parser() -> argparse.ArgumentParser:
         "--rows", type=_count, default=5, metavar="N", help="rows to show (default: 5)"
     )
     return parser
+
+
+def _seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 < value <= 86_400:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds; write 1 or 0.5")
+    return value
 
 
 def _count(text: str) -> int:

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
-from datetime import date
+from datetime import date, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from windrow.features.definitions import Join
 from windrow.features.plan.backfill import BackfillPlan, plan_backfill
 from windrow.features.run.backfill import BackfillRun, BackfillSummary
+from windrow.sources.definitions import Source
 from windrow.spark.progress import progress_for
 from windrow.spark.session import Engine
 from windrow.spark.stages import Stages
 from windrow.storage import footers
 from windrow.storage.store import Store
 from windrow.storage.uris import for_delta
+from windrow.views.engine import TickSummary
+from windrow.views.entities import has_views
+from windrow.views.statements import Statements
+from windrow.views.table import Table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -24,6 +30,8 @@ if TYPE_CHECKING:
 class Project:
     """A state root and the Spark session that works on it (a local one by default).
 
+    A project that is not closed loses nothing; closing it, by hand or with `with`, brings the
+    shards of its tables and views up to date and removes folders that only this process used.
     `progress` shows bars while long work runs; by default if standard error is a terminal.
     """
 
@@ -45,6 +53,76 @@ class Project:
     def spark(self) -> SparkSession:
         return self._engine.given
 
+    @functools.cached_property
+    def _statements(self) -> Statements:
+        """Opened with the first statement: a project of backfills alone has no history."""
+        return Statements(self._engine, self._store, progress_for(self.spark, self._progress))
+
+    def close(self) -> None:
+        """Tidy up. The Spark session stays; a project that is used again opens itself again."""
+        statements: Statements | None = vars(self).pop("_statements", None)
+        if statements is not None:
+            statements.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def sql(self, text: str) -> DataFrame | None:
+        """Run one statement of SQL over the tables, sources and views of the project.
+
+        A query gives its rows, and so do SHOW and DESCRIBE; other statements give None. A query
+        sees everything that was committed before it; views that it reads are brought up to date.
+        """
+        return self._statements.run(text)
+
+    def table(self, name: str) -> Table:
+        """A table of the project, to insert, delete and apply changes from Python."""
+        return self._statements.table(name)
+
+    def source(self, name: str, definition: Source) -> None:
+        """Make the files of an `EventSource` a relation of the project, to be read by queries.
+
+        They are looked at by every tick, and by every query that mentions `name`.
+        """
+        self._statements.create_source(name, definition)
+
+    def view(self, name: str, df: DataFrame) -> None:
+        """Create a view of a DataFrame that was made of the project's relations.
+
+        They come from `read`, `sql` or `table(...).rows()`; what counts is the query, not the time
+        at which they were read. A process that did not create the view calls this again, with the
+        same DataFrame, before views are brought up to date.
+        """
+        self._statements.create_view(name, df)
+
+    def tick(self) -> TickSummary:
+        """Read what is new in sources, and bring all views up to date, in one commit."""
+        return self._statements.tick()
+
+    def read(self, name: str, as_of: int | str | date | datetime | None = None) -> DataFrame:
+        """The rows of a table, source or view: the newest that are there, or those at a time.
+
+        A time is milliseconds since the epoch, a datetime, or text such as '2024-05-01 12:30:00'.
+        """
+        return self._statements.read(name, as_of)
+
+    def changes(
+        self,
+        name: str,
+        start: int | str | date | datetime,
+        end: int | str | date | datetime | None = None,
+    ) -> DataFrame:
+        """What changed in a relation after `start`, up to and with `end` (by default the newest).
+
+        Each row comes with `_change_type` (insert, delete; with a primary key also
+        update_preimage and update_postimage), `_commit_timestamp` and `_commit_version`, the
+        same time in milliseconds.
+        """
+        return self._statements.changes(name, start, end)
+
     def plan(
         self,
         join: Join,
@@ -56,17 +134,25 @@ class Project:
         """What `backfill` with the same arguments would do. Reads schemas and logs, no rows."""
         self._engine.renew()
         footers.start()  # while everything else is prepared
+        if has_views(join):
+            join = self._statements.resolved(join)
         return plan_backfill(self._engine, self._store, join, start, end, strategy)
 
     def explain(
         self,
-        join: Join,
+        join: Join | str,
         *,
         start: str | date | None = None,
         end: str | date | None = None,
         strategy: str | None = None,
     ) -> None:
-        """Print what will be read, arranged, computed and stored, with sizes and reasons."""
+        """Print what will be read, arranged, computed and stored, with sizes and reasons.
+
+        Of a view, by its name, or of a query that could be one: how it is maintained.
+        """
+        if isinstance(join, str):
+            print(self._statements.explain(join))
+            return
         print(self.plan(join, start=start, end=end, strategy=strategy))
 
     def backfill(

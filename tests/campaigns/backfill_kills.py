@@ -145,7 +145,7 @@ class Driver:
             below = [(p, " ".join(p.cmdline())) for p in leader.children(recursive=True)]
             if kind == "jvm":
                 return [p for p, text in below if "java" in text.split(" ", 1)[0]]
-            return [p for p, text in below if "pyspark.daemon" in text or "pyspark/daemon" in text]
+            return [p for p, text in below if "windrow.worker" in text or "pyspark.daemon" in text]
         return []
 
     def end(self) -> None:

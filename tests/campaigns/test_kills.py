@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import backfill_kills
 import pytest
 import shard_kills
+import view_kills
 
 
 @pytest.mark.slow
@@ -23,3 +25,9 @@ def test_the_processes_of_backfills(tmp_path: Path) -> None:
     counts = backfill_kills.campaign(tmp_path, 3, seed=5, victims=("task", "driver", "jvm"))
     assert counts["backfill_kills"] == 3
     assert counts["backfills_interrupted"] > 0
+
+
+@pytest.mark.slow
+def test_the_processes_of_views(tmp_path: Path, spark: Any) -> None:
+    counts = view_kills.campaign(tmp_path, 2, seed=5, spark=spark, how=("driver", "step"))
+    assert counts["view_kills"] == 2

@@ -1,4 +1,4 @@
-"""A driver of its own, for test_cluster: backfills projects, and waits where it is told to.
+"""A driver of its own, for test_cluster: backfills projects or ticks views, and waits where told.
 
 Its argument is a JSON object:
 
@@ -10,6 +10,11 @@ Its argument is a JSON object:
     first       with tasks, those from this number on wait
     gate        a folder: whoever waits says so with a file `waiting-PID`, and goes on once there
                 is a file `open`
+
+or, for views,
+
+    statements  SQL to run in the project of the first folder, each tick exchanging rows by key
+    stop        before which of them tasks of views begin to wait, by number
 
 For each project a line of JSON on standard output tells what the backfill did.
 """
@@ -72,6 +77,30 @@ def stop_at_commit(module: Any, stop: str, gate: str) -> None:
     module.commit_result = commit
 
 
+def run_statements(request: dict[str, Any]) -> None:
+    from windrow.views import engine
+    from windrow.views.run import stages
+    from windrow.workspace import Workspace
+
+    class Waiting(stages.Sink):
+        """Defined here, so that it travels to tasks whole."""
+
+        def __call__(self, batches: Any) -> Any:
+            wait_at(request["gate"])
+            return super().__call__(batches)
+
+    engine.LARGE = 0
+    project = Workspace.load(request["projects"][0]).project()
+    for number, statement in enumerate(request["statements"]):
+        if number == request.get("stop"):
+            stages.Sink = Waiting  # type: ignore[misc]
+        if statement == "TICK":
+            print(json.dumps({"changes": project.tick().changes_out}), flush=True)
+        else:
+            project.sql(statement)
+    project.close()
+
+
 def main() -> None:
     from windrow.arrangements import find as arrangements
     from windrow.features import limits
@@ -80,6 +109,9 @@ def main() -> None:
     from windrow.workspace import Workspace
 
     request = json.loads(sys.argv[1])
+    if "statements" in request:
+        run_statements(request)
+        return
     limits.SLICE_ROWS, arrangements.STEP_ROWS, limits.FEW_QUERIES = request["sizes"]
     if "stop" in request:
         stop, first, gate = request["stop"], request.get("first", 0), request["gate"]

@@ -364,3 +364,46 @@ def test_a_worker_is_killed(
     assert summary["slices_resumed"] == 0
     assert len(noted_files(before) & place.result_files()) == 3
     assert place.temporary() == []
+
+
+VIEWS = {
+    "totals": "SELECT g, count(*) AS n, sum(v) AS s, max(v) AS m FROM t GROUP BY g",
+    "pairs": "SELECT t.g, t.v, u.w FROM t LEFT JOIN u ON t.g = u.g",
+    "ranks": "SELECT g, v, rank() OVER (PARTITION BY g ORDER BY v) AS r FROM t",
+}
+STATEMENTS = [
+    "CREATE TABLE t (g INT, v INT)",
+    "CREATE TABLE u (g INT, w INT)",
+    "INSERT INTO t SELECT id % 7, id FROM range(60)",
+    "INSERT INTO u SELECT id, id * id FROM range(5)",
+    *(f"CREATE MATERIALIZED VIEW {name} AS {query}" for name, query in VIEWS.items()),
+    "DELETE FROM t WHERE v % 3 = 0",
+    "UPDATE u SET w = w + 1 WHERE g < 3",
+    "INSERT INTO u VALUES (6, 60)",
+    "TICK",
+]
+
+
+def test_a_worker_is_killed_during_a_tick(
+    spark: Any, shop: Shop, cluster: Cluster, drivers: Drivers, gate: Gate, tmp_path: Path
+) -> None:
+    import windrow
+
+    place = Place.make(tmp_path / "project", shop, spark=cluster.settings())
+    driver = drivers.start(
+        projects=[str(place.folder)],
+        statements=STATEMENTS,
+        stop=len(STATEMENTS) - 1,
+        gate=str(gate.folder),
+    )
+    waiting = gate.wait_for(2, driver)
+    killed = cluster.kill_worker(cluster.workers[0])
+    assert waiting & killed
+    gate.open()
+    (ticked,) = drivers.summaries(driver)
+    assert set(ticked["changes"]) == set(VIEWS)
+    project = windrow.Project(place.state.uri, spark=spark, progress=False)
+    for name, query in VIEWS.items():
+        found, wanted = project.read(name), project.sql(query)
+        assert wanted is not None
+        assert Counter(found.collect()) == Counter(wanted.collect())

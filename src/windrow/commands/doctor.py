@@ -1,8 +1,9 @@
 """`windrow doctor`: is everything beneath a root as it was written, and what can be done if not.
 
-Beneath a root there are shards (arrangements and tiles, or a shard by itself) and results. What
-a backfill has derived is rebuilt by the next one if it is gone, so a damaged arrangement can be
-repaired by removing it; a shard that holds data of its own cannot.
+Beneath a root there are shards (arrangements and tiles, or a shard by itself), results, and the
+history of the tables and views with the shards of their collections. What a backfill has derived
+is rebuilt by the next one if it is gone, so a damaged arrangement can be repaired by removing it; a
+shard that holds data of its own cannot.
 """
 
 from __future__ import annotations
@@ -18,6 +19,9 @@ from windrow.shard.verify import Problem, Repair, Verification, repair_shard, ve
 from windrow.storage.delta import first_line, open_table
 from windrow.storage.footers import check_file
 from windrow.storage.store import Store
+from windrow.views.collections import FOLDER as COLLECTIONS
+from windrow.views.history_files import FOLDER as HISTORY
+from windrow.views.verify import HistoryVerification, repair_history, verify_history
 
 _DERIVED = ("arrangements", "tiles")  # folders whose shards a backfill rebuilds
 
@@ -25,12 +29,19 @@ _DERIVED = ("arrangements", "tiles")  # folders whose shards a backfill rebuilds
 def doctor(root: str, options: Mapping[str, str] | None = None, *, repair: bool = False) -> bool:
     """Check all that is stored beneath `root`, and print what was found; whether all is sound."""
     out = console()
-    tables = list(_tables(Store.at(root, options)))
-    if not tables:
+    place = Store.at(root, options)
+    history = verify_history(place)
+    tables = list(_tables(place))
+    if not tables and history is None:
         raise StorageError(f"{root}: there is nothing to check: no shard, and no result")
-    sound = True
+    sound = history is None or _check_history(out, place, history, repair)
     for name, store in tables:
+        if not _is_current(name, history):
+            continue
         found = _verify(store)
+        if history is not None and name.startswith(f"{COLLECTIONS}/"):
+            # The history names parts that the shard does not know yet; sweeping deletes the rest.
+            found.problems = [p for p in found.problems if p.repair is not Repair.VACUUM]
         derived = name.partition("/")[0] in _DERIVED
         _print(out, name or store.shown, found, derived)
         if repair and found.problems:
@@ -49,6 +60,29 @@ def _tables(root: Store, name: str = "", depth: int = 4) -> Iterator[tuple[str, 
     for folder in folders if depth else ():
         if not folder.startswith((".", "_")):
             yield from _tables(root.beneath(folder), f"{name}/{folder}".strip("/"), depth - 1)
+
+
+def _check_history(out: Console, root: Store, found: HistoryVerification, repair: bool) -> bool:
+    """Print what was found of a history; whether it is sound, perhaps after a repair."""
+    state = "sound" if found.is_sound else "[bold]damaged[/bold]"
+    batches = sum(found.waiting.values())
+    waiting = f"; {batches:,} batches wait for {len(found.waiting):,} shards" if batches else ""
+    out.print(f"{HISTORY}: {state}; {found.entries:,} records checked{waiting}")
+    for problem in found.problems:
+        out.print(f"  {problem}")
+    if not repair or not found.problems:
+        return found.is_sound
+    for problem in repair_history(root, found):
+        out.print(f"  repaired: {problem.file}")
+    again = verify_history(root)
+    return again is not None and again.is_sound
+
+
+def _is_current(name: str, history: HistoryVerification | None) -> bool:
+    """False for the shard of a collection that was dropped, and perhaps is just being removed."""
+    folder, _, id = name.partition("/")
+    known = None if history is None else history.collections
+    return folder != COLLECTIONS or known is None or id in known
 
 
 def _verify(store: Store) -> Verification:

@@ -1,0 +1,174 @@
+"""Jobs: a view's plan as a frame that can be run, again and again where it has no exchange."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection as Ids
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from windrow.errors import DataError, StorageError, WindrowError
+from windrow.spark.catalyst import Catalyst
+from windrow.spark.errors import known_errors
+from windrow.storage.leases import Lease, claim, drop_leases, found_leases
+from windrow.storage.names import new_id
+from windrow.storage.store import Store
+from windrow.views.collections import Collection
+from windrow.views.plan.nodes import ViewPlan
+from windrow.views.run.frames import Frames
+from windrow.views.run.task import (
+    PROPERTY,
+    Job,
+    Reported,
+    Run,
+    collect_reports,
+    reported_error,
+)
+from windrow.views.sweep import SWEEP_HOURS
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+CLAIMS = "claims"  # beside those of backfills: see `windrow.storage.work`
+_TICKS = "ticks-"  # how the names of these folders begin
+
+
+class JobFolders:
+    """Folders for the jobs of this process, beneath `tmp/`; removed when nobody uses them.
+
+    A process that is killed leaves its folder, and a claim that ended with it. Nobody resumes in
+    it, so the next processes remove it.
+    """
+
+    def __init__(self, root: Store) -> None:
+        self._root = root
+        self._folder: Store | None = None
+        self._lease: Lease | None = None
+        self._count = 0
+
+    def new(self) -> Store:
+        """A folder for one job."""
+        if self._folder is None:
+            with suppress(StorageError):  # what others left is not this tick's concern
+                self.sweep(SWEEP_HOURS)
+            name = f"{_TICKS}{new_id()}"
+            self._lease = claim(self._root.beneath(CLAIMS), name)
+            self._folder = self._root.beneath(f"tmp/{name}")
+        self._count += 1
+        return self._folder.beneath(str(self._count))
+
+    def sweep(self, hours: float) -> list[str]:
+        """Remove the folders of processes that ended so many hours ago; their names."""
+        owners, removed = self._root.beneath(CLAIMS), []
+        for found in found_leases(owners):
+            name = str(found.about.get("claim", ""))
+            old = time.time() - found.at >= hours * 3600
+            if name.startswith(_TICKS) and old and not found.is_live():
+                self._root.beneath(f"tmp/{name}").remove()
+                drop_leases(owners, [found])  # last: without it, nobody would find the folder
+                removed.append(f"tmp/{name}")
+        return removed
+
+    def close(self) -> None:
+        if self._folder is not None:
+            self._folder.remove()
+            if self._lease is not None:
+                self._lease.release()
+            self._folder, self._lease = None, None
+
+
+@dataclass
+class ViewJob:
+    """A view's plan, bound to collections, and the frame that was prepared for it."""
+
+    name: str
+    plan: ViewPlan
+    places: Mapping[str, str]  # names of arrangements, and of the output, to collections
+    catalyst: Catalyst
+    folders: JobFolders
+
+    _prepared: tuple[Job, DataFrame] | None = None
+
+    @property
+    def collections(self) -> set[str]:
+        """All collections that a run reads or writes."""
+        return {*self.places.values(), *(one.collection for one in self.plan.inputs)}
+
+    def run(
+        self,
+        collections: Mapping[str, Collection],
+        written: Ids[str],
+        *,
+        lower: int,
+        time: int,
+        fill: bool,
+        partitions: int | None,
+    ) -> Reported:
+        """Run the job on the changes of its inputs in `[lower, time]`; what it has written.
+
+        `written` are the collections that are this job's to write.
+        """
+        if partitions is None:
+            if self._prepared is None:
+                job = self._job()
+                self._prepared = job, self._frame(job, None)
+                if self.catalyst.has_exchange(self._prepared[1]):
+                    raise AssertionError(f"view {self.name}: a job on one partition exchanges rows")
+            job, frame = self._prepared
+        else:
+            job = self._job()
+            frame = self._frame(job, partitions)
+        found = {id: collections[id].to_json() for id in self.collections}
+        run = Run(new_id(), time, lower, fill, sorted(written), found)
+        job.begin(run)
+        try:
+            with known_errors(), _property_of_jobs(frame, PROPERTY, run.id):
+                frame.collect()
+        except Exception as error:
+            raise self._explained(job, run.id, error) from error
+        finally:
+            job.end(run)
+        reported = collect_reports(job, run.id)
+        if partitions is not None:
+            job.folder.remove()
+        return reported
+
+    def _job(self) -> Job:
+        return Job.at(self.folders.new(), self.catalyst.spark.sparkContext)
+
+    def _frame(self, job: Job, partitions: int | None) -> DataFrame:
+        frames = Frames(self.catalyst, job, self.places, partitions)
+        if partitions is not None:
+            self.catalyst.spark.conf.set("spark.sql.shuffle.partitions", str(partitions))
+        return frames.view(self.plan)
+
+    def _explained(self, job: Job, run: str, error: Exception) -> Exception:
+        """The error of a run, with the view's name; what is not known is raised as it is."""
+        ours = reported_error(job, run)
+        if ours is not None:
+            return type(ours)(f"view {self.name}: {ours}") if _is_plain(ours) else ours
+        if isinstance(error, DataError):
+            return DataError(
+                f"view {self.name}: {error} Nothing was committed; correct or remove the row, "
+                "and tick again"
+            )
+        return error
+
+
+@contextmanager
+def _property_of_jobs(frame: DataFrame, name: str, value: str) -> Iterator[None]:
+    """A block whose Spark jobs carry a property, which their tasks can read."""
+    context = frame.sparkSession.sparkContext
+    before = context.getLocalProperty(name)
+    context.setLocalProperty(name, value)
+    try:
+        yield
+    finally:
+        context.setLocalProperty(name, before)  # type: ignore[arg-type]  # None removes it
+
+
+def _is_plain(error: WindrowError) -> bool:
+    return len(error.args) == 1 and not vars(error)

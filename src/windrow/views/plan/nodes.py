@@ -1,0 +1,371 @@
+"""The plan of a view: every decision, as data.
+
+A plan is a tree of operators over the changes of its inputs. An operator with state says which
+collections it keeps, by what key, with which columns; operators of any view that need the same
+collection share it, since it is named by what it holds.
+
+Expressions stay Spark's: an operator holds the node of Spark's plan that it came from (`java`),
+and what is printed is its text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from windrow.rows.sortkeys import Direction
+from windrow.views.plan.reductions import Accumulated, Extreme
+
+
+@dataclass(frozen=True)
+class Arrangement:
+    """A collection that an operator keeps: rows of an operator's input or output, by key.
+
+    `name` is a digest of what it holds. `expressions` give its columns from the rows that it is
+    about, in the order of `schema`.
+    """
+
+    name: str
+    key: tuple[str, ...]
+    schema: pa.Schema
+    what: str
+    expressions: tuple[Any, ...] = field(repr=False, compare=False)
+    order: tuple[str, ...] = ()  # columns by which the rows of a key are sorted
+
+    def __str__(self) -> str:
+        by = ", ".join(self.key) if self.key != ("_all",) else "nothing"
+        columns = [name for name in self.schema.names if name != "_all"]
+        order = f" in the order of {', '.join(self.order)}" if self.order else ""
+        return f"{self.what} by ({by}){order}: {', '.join(columns) or 'no columns'}"
+
+
+@dataclass(frozen=True)
+class Node:
+    """An operator. `identity` is equal for operators that compute the same from the same inputs."""
+
+    identity: str
+    java: Any = field(repr=False, compare=False)
+    columns: tuple[str, ...]
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        return ()
+
+    @property
+    def arrangements(self) -> tuple[Arrangement, ...]:
+        """The collections that it keeps, its inputs' first."""
+        return ()
+
+    @property
+    def title(self) -> str:
+        return type(self).__name__
+
+    @property
+    def details(self) -> tuple[str, ...]:
+        """What `explain` says beneath the title."""
+        return ()
+
+    def walk(self) -> Iterator[Node]:
+        """This operator and all beneath it, inputs first."""
+        for one in self.inputs:
+            yield from one.walk()
+        yield self
+
+
+@dataclass(frozen=True)
+class Input(Node):
+    """The changes of a table, a source or another view."""
+
+    relation: str
+    collection: str
+
+    @property
+    def title(self) -> str:
+        return f"Input {self.relation}"
+
+
+@dataclass(frozen=True)
+class Constant(Node):
+    """Rows of the query itself: there from the beginning, and never changing."""
+
+
+@dataclass(frozen=True)
+class Stateless(Node):
+    """An operator that handles each change by itself: Spark's own, with `_diff` beside it."""
+
+    over: tuple[Node, ...]
+    operator: str
+    text: str
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        return self.over
+
+    @property
+    def title(self) -> str:
+        return f"{self.operator} {self.text}".strip()
+
+
+@dataclass(frozen=True)
+class Join(Node):
+    """Changes of each side meet the other side. `rest` is what is left of the condition."""
+
+    kind: str
+    left: Node
+    right: Node
+    left_arranged: Arrangement
+    right_arranged: Arrangement
+    keys: tuple[str, ...]
+    rest: str | None
+    condition: Any = field(repr=False, compare=False)
+    swapped: bool  # a right outer join, computed as a left one
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        return (self.left, self.right)
+
+    @property
+    def arrangements(self) -> tuple[Arrangement, ...]:
+        return (self.left_arranged, self.right_arranged)
+
+    @property
+    def title(self) -> str:
+        return f"Join {self.kind} on {', '.join(self.keys) or 'everything'}"
+
+    @property
+    def details(self) -> tuple[str, ...]:
+        lines = [] if self.rest is None else [f"where {self.rest}"]
+        if not self.keys:
+            lines.append("no equality: a change of one side meets all rows of the other")
+        elif self.kind != "inner" and self.rest is not None:
+            lines.append("computes all pairs of touched keys")
+        return tuple(lines)
+
+
+@dataclass(frozen=True)
+class Distinct(Node):
+    """Each row once, while it is there at all: rows are counted, and nothing is computed."""
+
+    over: Node
+    rows: Arrangement
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        return (self.over,)
+
+    @property
+    def arrangements(self) -> tuple[Arrangement, ...]:
+        return (self.rows,)
+
+
+@dataclass(frozen=True)
+class Recompute(Node):
+    """Spark computes the groups that changes touch, and what it computed last is retracted."""
+
+    over: Node
+    rows: Arrangement  # what goes in, by group
+    results: Arrangement  # what came out, by group
+    steps: tuple[Any, ...] = field(repr=False, compare=False)  # of Spark's plan, the first first
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        return (self.over,)
+
+    @property
+    def arrangements(self) -> tuple[Arrangement, ...]:
+        return (self.rows, self.results)
+
+    @property
+    def has_key(self) -> bool:
+        return self.rows.key != ("_all",)
+
+    @property
+    def details(self) -> tuple[str, ...]:
+        return () if self.has_key else ("no key: any change computes over all rows",)
+
+
+@dataclass(frozen=True)
+class Reduce(Recompute):
+    """Aggregate functions by group."""
+
+    groups: tuple[str, ...]
+    functions: tuple[str, ...]
+
+    @property
+    def title(self) -> str:
+        by = f" by {', '.join(self.groups)}" if self.groups else ""
+        return f"Reduce {', '.join(self.functions)}{by}"
+
+
+@dataclass(frozen=True)
+class Basic:
+    """Functions of an aggregate that Spark computes, of all rows of a touched group.
+
+    `rows` are kept with the columns that they need, and `results` with those of all functions.
+    """
+
+    functions: tuple[Any, ...] = field(repr=False, compare=False)
+    texts: tuple[str, ...]
+    rows: Arrangement
+    results: Arrangement
+
+
+@dataclass(frozen=True)
+class Accumulate(Node):
+    """Aggregate functions by group, whose states are updated by what changes.
+
+    `keys` and `values` are named expressions over the input. `totals` holds a row for each group:
+    how many rows it has, and the state of each function. `values` of min and max are `kept` in
+    their order, and those of DISTINCT functions as `sets`, each with how often it is there.
+    """
+
+    over: Node
+    groups: tuple[str, ...]
+    texts: tuple[str, ...]
+    keys: tuple[Any, ...] = field(repr=False, compare=False)
+    values: tuple[Any, ...] = field(repr=False, compare=False)
+    functions: tuple[Accumulated | Extreme, ...]
+    results: tuple[Any, ...] = field(repr=False, compare=False)
+    output: tuple[Any, ...] = field(repr=False, compare=False)
+    totals: Arrangement
+    kept: tuple[tuple[int, Arrangement], ...]  # by the number of the value
+    sets: tuple[tuple[tuple[int, ...], Arrangement], ...]  # by the numbers of the values
+    basic: Basic | None
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        return (self.over,)
+
+    @property
+    def arrangements(self) -> tuple[Arrangement, ...]:
+        kept = [one for _, one in self.kept]
+        sets = [one for _, one in self.sets]
+        basic = [] if self.basic is None else [self.basic.rows, self.basic.results]
+        return (self.totals, *kept, *sets, *basic)
+
+    @property
+    def title(self) -> str:
+        by = f" by {', '.join(self.groups)}" if self.groups else ""
+        return f"Reduce {', '.join(self.texts)}{by}"
+
+    @property
+    def details(self) -> tuple[str, ...]:
+        lines = []
+        if any(isinstance(one, Accumulated) and not one.distinct for one in self.functions):
+            lines.append("accumulable: states are updated in place, no values are kept")
+        if self.sets:
+            lines.append("accumulable over distinct values: their changes update states in place")
+        if self.kept:
+            lines.append("hierarchical: the next value is found in the sorted ones")
+        if self.basic is not None:
+            texts = ", ".join(self.basic.texts)
+            lines.append(f"basic: {texts}: computed of all rows of a touched group")
+        return tuple(lines)
+
+
+@dataclass(frozen=True)
+class Windows(Recompute):
+    """Window functions over partitions."""
+
+    partition: tuple[str, ...]
+    functions: tuple[str, ...]
+
+    @property
+    def title(self) -> str:
+        by = f" by {', '.join(self.partition)}" if self.partition else ""
+        return f"Windows {', '.join(self.functions)}{by}"
+
+
+@dataclass(frozen=True)
+class TopK(Recompute):
+    """The first rows by an order, ties decided by the whole row."""
+
+    order: tuple[str, ...]
+    limit: int | None
+    offset: int
+
+    @property
+    def title(self) -> str:
+        by = f" by {', '.join(self.order)}" if self.order else " by the whole row"
+        limit = "all" if self.limit is None else self.limit
+        return f"TopK {limit}{f' after {self.offset}' if self.offset else ''}{by}"
+
+
+@dataclass(frozen=True)
+class TopRows(Node):
+    """The first rows of each group, by an order that decides; see `windrow.views.run.topping`.
+
+    `columns_of_rows` are what `rows` keep, beside order keys: named expressions, the first `width`
+    of which are the input's own. `others` are expressions that the order needs beyond them.
+    """
+
+    over: Node
+    rows: Arrangement  # all, sorted
+    tops: Arrangement  # the first of each group
+    columns_of_rows: tuple[Any, ...] = field(repr=False, compare=False)
+    others: tuple[Any, ...] = field(repr=False, compare=False)
+    directions: tuple[tuple[int, Direction], ...]
+    peers: int
+    width: int
+    groups: tuple[str, ...]
+    order: tuple[str, ...]
+    function: str
+    limit: int
+    offset: int
+    rank: Any | None = field(repr=False, compare=False)  # the attribute of the rank, if it is given
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        return (self.over,)
+
+    @property
+    def arrangements(self) -> tuple[Arrangement, ...]:
+        return (self.rows, self.tops)
+
+    @property
+    def title(self) -> str:
+        by = f" by {', '.join(self.order)}" if self.order else " by the whole row"
+        of = f" of each {', '.join(self.groups)}" if self.groups else ""
+        rank = "" if self.function == "row_number" else f" ({self.function})"
+        return f"TopK {self.limit}{rank}{f' after {self.offset}' if self.offset else ''}{by}{of}"
+
+    @property
+    def details(self) -> tuple[str, ...]:
+        return ("the next rows are found in the sorted ones",)
+
+
+@dataclass(frozen=True)
+class ViewPlan:
+    """The plan of a view: its operators, and the collection that holds its rows."""
+
+    root: Node
+    output: Arrangement
+
+    def nodes(self) -> list[Node]:
+        return list(self.root.walk())
+
+    @property
+    def inputs(self) -> list[Input]:
+        return [node for node in self.nodes() if isinstance(node, Input)]
+
+    @property
+    def arrangements(self) -> dict[str, Arrangement]:
+        """All collections of the operators by name, each once."""
+        return {one.name: one for node in self.nodes() for one in node.arrangements}
+
+    def __str__(self) -> str:
+        lines: list[str] = []
+
+        def show(node: Node, depth: int) -> None:
+            pad = "  " * depth
+            lines.append(f"{pad}{node.title}")
+            lines.extend(f"{pad}  - {detail}" for detail in node.details)
+            lines.extend(f"{pad}  - keeps {one}" for one in node.arrangements)
+            for one in node.inputs:
+                show(one, depth + 1)
+
+        show(self.root, 0)
+        return "\n".join(lines)

@@ -1,0 +1,865 @@
+"""From Spark's optimised plan to the plan of a view: one operator of Windrow's for each of Spark's.
+
+Spark has parsed, analysed and optimised the query; what is left is a small algebra. Each operator
+of it is handled by one method here, and what has no method is refused by its name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    ByteType,
+    DataType,
+    DateType,
+    MapType,
+    NumericType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+from windrow.errors import UnsupportedSQL
+from windrow.rows.sortkeys import Direction
+from windrow.spark.catalyst import Catalyst, SplitAggregate
+from windrow.storage.names import digest
+from windrow.views.plan.nodes import (
+    Accumulate,
+    Arrangement,
+    Basic,
+    Constant,
+    Distinct,
+    Input,
+    Join,
+    Node,
+    Reduce,
+    Stateless,
+    TopK,
+    TopRows,
+    ViewPlan,
+    Windows,
+)
+from windrow.views.plan.order import by_whole_row, decided_windows, with_order_beneath
+from windrow.views.plan.reductions import (
+    Accumulated,
+    Extreme,
+    Reduction,
+    reduction_of,
+    totals_fields,
+)
+from windrow.views.stored import stored_fields
+
+EVERYTHING = "_all"
+# Properties of a view that force a plan.
+REDUCE, TOP_K, BASIC = "reduce", "topk", "basic"
+LARGEST_TOP = 100_000  # rows of a group that are kept as its first; more are computed by Spark
+_RANKS = {"RowNumber": "row_number", "Rank": "rank", "DenseRank": "dense_rank"}
+_STATELESS = {
+    "Project",
+    "Filter",
+    "Generate",
+    "Expand",
+    "Union",
+    "ArrowEvalPython",
+    "BatchEvalPython",
+}
+_KINDS = {
+    "Inner": "inner",
+    "Cross": "inner",
+    "LeftOuter": "left outer",
+    "RightOuter": "left outer",
+    "FullOuter": "full outer",
+    "LeftSemi": "left semi",
+    "LeftAnti": "left anti",
+    "ExistenceJoin": "existence",
+    "LeftSingle": "left single",
+}
+_ID = re.compile(r"#(\d+)L?")
+# Names in which Spark puts a number that differs from one process to the next.
+_NUMBERED = re.compile(r"(\blambda \w+?|\b_gen_alias|\b_common_expr|\b_we|\b_w)_?\d+(?=#|\b)")
+# Names in quotes, then constants: texts and numbers.
+_CONSTANTS = re.compile(r"`(?:[^`]|``)*`|('(?:[^'\\]|\\.)*'|(?<![\w.@])\d[\w.]*)", re.S)
+
+
+class Planner:
+    """Plans one view. `relations` maps the RDD of a leaf to the relation that it stands for."""
+
+    def __init__(
+        self,
+        catalyst: Catalyst,
+        relations: Mapping[int, str],
+        collections: Mapping[str, str],
+        settings: Mapping[str, str] | None = None,
+        properties: Mapping[str, str] | None = None,
+    ) -> None:
+        self._c = catalyst
+        self._properties = properties or {}
+        self._relations = relations
+        self._collections = collections
+        # Under other settings the same text means something else: nothing is shared with it.
+        self._meaning = digest(dict(settings or {}))
+
+    def plan(self, name: str, optimized: Any, columns: Sequence[str]) -> ViewPlan:
+        """The plan of the view `name`, whose columns are named `columns`."""
+        root = self._node(optimized)
+        attributes = self._c.output(optimized)
+        fields = self._fields(list(columns), attributes)
+        key = tuple(f.name for f in fields if _can_be_key(f.type))
+        schema, expressions = pa.schema(fields), list(attributes)
+        if not key:
+            schema, expressions = self._with_constant(schema, expressions)
+            key = (EVERYTHING,)
+        output = Arrangement(digest("view", name), key, schema, "its rows", tuple(expressions))
+        return ViewPlan(root, output)
+
+    def _node(self, java: Any) -> Node:
+        kind = self._c.kind(java)
+        if kind in _STATELESS:
+            rewritten = self._without_subqueries(java)
+            return self._node(rewritten) if rewritten is not None else self._stateless(java)
+        found = getattr(self, f"_{kind.lower()}", None)
+        if found is None:
+            raise self._refused(
+                java,
+                f"a view cannot be maintained over Spark's operator {kind}; write the query "
+                "without it",
+            )
+        node: Node = found(java)
+        return node
+
+    def _refused(self, java: Any, why: str) -> UnsupportedSQL:
+        line, column = self._c.place(java) or (None, None)
+        return UnsupportedSQL(why, line=line, column=column)
+
+    # Leaves.
+
+    def _logicalrdd(self, java: Any) -> Node:
+        name = self._relations.get(int(java.rdd().id()))
+        if name is None:
+            raise UnsupportedSQL(
+                "a view can only read tables, sources and views of its project; this DataFrame "
+                "reads something else"
+            )
+        columns = self._names(java)
+        identity = digest("input", self._collections[name], columns, self._meaning)
+        return Input(identity, java, columns, name, self._collections[name])
+
+    def _constant(self, java: Any, content: str) -> Node:
+        types = [self._c.type_of(one).simpleString() for one in self._c.output(java)]
+        identity = digest("constant", content, types, self._meaning)
+        return Constant(identity, java, self._names(java))
+
+    def _localrelation(self, java: Any) -> Node:
+        return self._constant(java, java.toSQL("rows") if java.data().nonEmpty() else "no rows")
+
+    def _onerowrelation(self, java: Any) -> Node:
+        return self._constant(java, "one row")
+
+    def _range(self, java: Any) -> Node:
+        return self._constant(java, java.toString())
+
+    # Operators without state.
+
+    def _stateless(self, java: Any) -> Node:
+        over = tuple(self._node(child) for child in self._c.children(java))
+        operator, _, text = java.simpleString(100_000).partition(" ")
+        return Stateless(
+            self._identity(java, over), java, self._names(java), over, operator, _plain(text)
+        )
+
+    def _sort(self, java: Any) -> Node:
+        return self._node(java.child())  # the rows of a view have no order
+
+    def _windowgrouplimit(self, java: Any) -> Node:
+        return self._node(java.child())  # the filter above it does the same
+
+    def _subqueryalias(self, java: Any) -> Node:
+        return self._node(java.child())
+
+    def _repartition(self, java: Any) -> Node:
+        return self._node(java.child())
+
+    _repartitionbyexpression = _rebalancepartitions = _resolvedhint = _repartition
+
+    def _without_subqueries(self, java: Any) -> Any | None:
+        """The operator over a join with its scalar subqueries; None if it has none.
+
+        A subquery that is not correlated gives one value, or NULL. It becomes a column of the
+        operator's input, by a join that gives each row the only row of the subquery.
+        """
+        c = self._c
+        look, found = self._scalars(c.items(java.expressions()))
+        if not found:
+            return None
+        kind = c.kind(java)
+        if kind == "Join":  # whichever side has the value, each pair of rows has it
+            left = self._with_scalars(java.left(), found)
+            condition = c.some(c.replaced(java.condition().get(), look))
+            joined = c.logical.Join(left, java.right(), java.joinType(), condition, java.hint())
+            return c.project(c.output(java), joined)
+        if kind not in ("Project", "Filter", "Generate", "Aggregate"):
+            raise self._refused(java, f"a scalar subquery within {kind}; put it into a WITH clause")
+        child = self._with_scalars(java.child(), found)
+        if kind == "Project":
+            return c.project([c.replaced(one, look) for one in c.items(java.projectList())], child)
+        if kind == "Filter":
+            kept = c.filter(c.replaced(java.condition(), look), child)
+            return c.project(c.output(java), kept)
+        if kind == "Generate":
+            made = c.generate(java, child, c.replaced(java.generator(), look))
+            return c.project(c.output(java), made)
+        return c.logical.Aggregate(
+            c.seq(c.replaced(e, look) for e in self._groups(java)),
+            c.seq(c.replaced(e, look) for e in c.items(java.aggregateExpressions())),
+            child,
+            java.hint(),
+        )
+
+    def _scalars(
+        self, expressions: Sequence[Any]
+    ) -> tuple[Callable[[Any], Any | None], dict[int, Any]]:
+        """The scalar subqueries of expressions, and what puts their columns in their places."""
+        found: dict[int, Any] = {}
+
+        def look(expression: Any) -> Any | None:
+            if self._c.kind(expression) != "ScalarSubquery":
+                return None
+            id = int(expression.exprId().id())
+            if id not in found:  # under a name of its own: the same subquery may come twice
+                plan = expression.plan()
+                found[id] = self._c.project([self._c.named(self._c.output(plan)[0], "s")], plan)
+            return self._c.output(found[id])[0]
+
+        for one in expressions:
+            self._c.replaced(one, look)
+        return look, found
+
+    def _with_scalars(self, plan: Any, found: Mapping[int, Any]) -> Any:
+        for subquery in found.values():
+            plan = self._c.single_join(plan, subquery)
+        return plan
+
+    # Joins.
+
+    def _join(self, java: Any) -> Node:
+        c = self._c
+        name = c.kind(java.joinType())
+        if name not in _KINDS:
+            raise self._refused(java, f"a join of type {java.joinType().sql()}")
+        rewritten = self._without_subqueries(java)
+        if rewritten is not None:
+            return self._node(rewritten)
+        null_aware = c.null_aware_keys(java)
+        if null_aware is not None:
+            return self._node(c.not_in(java, *null_aware))
+        equi = c.equi_join(java, lambda key: _comparable(c, key) is not None)
+        sides = [(java.left(), equi.left), (java.right(), equi.right)]
+        swapped = name == "RightOuter"
+        if swapped:
+            sides.reverse()
+        arranged, nodes = [], []
+        for plan, keys in sides:
+            node = self._node(plan)
+            nodes.append(node)
+            arranged.append(self._arranged(node, c.output(plan), keys))
+        texts = tuple(
+            f"{_plain(a.toString())} = {_plain(b.toString())}"
+            for a, b in zip(equi.left, equi.right, strict=True)
+        )
+        rest = None if equi.rest is None else _plain(equi.rest.toString())
+        return Join(
+            self._identity(java, tuple(nodes)),
+            java,
+            self._names(java),
+            _KINDS[name],
+            nodes[0],
+            nodes[1],
+            arranged[0],
+            arranged[1],
+            texts,
+            rest,
+            equi.rest,
+            swapped,
+        )
+
+    # Operators that Spark computes again for touched keys.
+
+    def _aggregate(self, java: Any) -> Node:
+        c = self._c
+        split = c.split_aggregate(java)
+        if any(c.has_scalar_subquery(one) for one in split.output):
+            # Beside the functions: a projection over them. Within one, it is handled next.
+            return self._node(c.project(split.output, c.aggregate_alone(java, split)))
+        rewritten = self._without_subqueries(java)
+        if rewritten is not None:
+            return self._node(rewritten)
+        plain = all(_comparable(c, key) is key for key in split.keys)
+        reduction = reduction_of(c, split) if plain and split.functions else None
+        if reduction is not None and self._properties.get(REDUCE) != BASIC:
+            return self._projected(java, split, self._accumulate(java, split, reduction))
+        expanded = c.expanded_distinct(java)
+        if expanded is not None:
+            return self._node(expanded)
+        over = self._node(java.child())
+        found = [_comparable(c, key) for key in split.keys]
+        plain = all(one is key for one, key in zip(found, split.keys, strict=True))
+        keys = [key for key in found if key is not None]
+        if not split.functions and split.keys and plain:
+            rows = self._arranged_as(over, split.keys, split.keys, "distinct rows")
+            node: Node = Distinct(
+                self._identity(java, (over,), "distinct"), java, self._names(java), over, rows
+            )
+        else:
+            inputs = self._inputs_of(split.functions, java.child())
+            known = {c.id_of(key) for key in split.keys}
+            inputs = [one for one in inputs if c.id_of(one) not in known]
+            extra = [key for key in keys if not any(key is one for one in split.keys)]
+            rows = self._arranged_as(over, [*split.keys, *inputs, *extra], keys, "rows")
+            outputs = [key.toAttribute() for key in split.keys]
+            functions = self._normal(self._texts([*split.keys, *split.functions]), over)
+            results = self._arranged(
+                over, [*outputs, *split.results], outputs, "results", functions
+            )
+            node = Reduce(
+                self._identity(java, (over,), "reduce"),
+                java,
+                self._names(java),
+                over,
+                rows,
+                results,
+                (split,),
+                tuple(_plain(key.toString()) for key in split.keys),
+                tuple(_plain(one.toString()) for one in split.functions),
+            )
+        return self._projected(java, split, node)
+
+    def _projected(self, java: Any, split: SplitAggregate, node: Node) -> Node:
+        """What an aggregate gives, from its keys and the results of its functions."""
+        text = ", ".join(_plain(one.toString()) for one in split.output)
+        identity = self._identity(java, node.inputs)
+        return Stateless(identity, java, self._names(java), (node,), "Project", f"[{text}]")
+
+    def _accumulate(self, java: Any, split: SplitAggregate, reduction: Reduction) -> Node:
+        """States of groups, sorted values of min and max, and sets of distinct values."""
+        over = self._node(java.child())
+        keys = list(split.keys)
+        values = reduction.values
+        names = _unique([_plain(str(one.name())) for one in (*keys, *values)])
+        fields = self._fields(names, [*keys, *values])
+        width = len(keys)
+        if not keys:
+            schema, keys = self._with_constant(pa.schema([]), [])
+            fields = [*schema, *fields]
+            names, width = [EVERYTHING, *names], 1
+        key = tuple(names[:width])
+        texts = [self._normal(self._text(one), over) for one in (*keys, *values)]
+        ordered = {one.value for one in reduction.functions if isinstance(one, Extreme)}
+
+        def kept(
+            what: str, numbers: Sequence[int], by: Sequence[str], order: str = ""
+        ) -> Arrangement:
+            chosen = [*range(width), *(width + number for number in numbers)]
+            about = [[texts[i], str(fields[i].type)] for i in chosen]
+            return Arrangement(
+                digest("kept", what, over.identity, about, bool(order)),
+                tuple(by),
+                pa.schema([fields[i] for i in chosen]),
+                what,
+                (),
+                (order,) if order else (),
+            )
+
+        extremes = tuple(
+            (number, kept("values", [number], key, names[width + number]))
+            for number in sorted(ordered)
+        )
+        chosen = dict.fromkeys(
+            one.values
+            for one in reduction.functions
+            if isinstance(one, Accumulated) and one.distinct
+        )
+        sets = tuple(
+            (
+                numbers,
+                kept("distinct values", numbers, [*key, *(names[width + n] for n in numbers)]),
+            )
+            for numbers in chosen
+        )
+        totals = totals_fields(reduction.functions, fields[width:])
+        functions = [str(one) for one in reduction.functions]
+        return Accumulate(
+            self._identity(java, (over,), "reduce"),
+            java,
+            self._names(java),
+            over,
+            tuple(_plain(one.toString()) for one in split.keys),
+            tuple(_plain(one.toString()) for one in split.functions),
+            tuple(keys),
+            tuple(values),
+            tuple(reduction.functions),
+            tuple(reduction.results),
+            tuple(reduction.output),
+            Arrangement(
+                digest("kept", "totals", over.identity, texts, functions, str(totals)),
+                key,
+                pa.schema([*fields[:width], *totals]),
+                "totals",
+                (),
+            ),
+            extremes,
+            sets,
+            self._basic(java, over, keys, split, reduction) if reduction.basic else None,
+        )
+
+    def _basic(
+        self,
+        java: Any,
+        over: Node,
+        keys: Sequence[Any],
+        split: SplitAggregate,
+        reduction: Reduction,
+    ) -> Basic:
+        """What is kept for the functions that Spark computes, beside those that it does not."""
+        c = self._c
+        known = {c.id_of(key) for key in keys}
+        inputs = self._inputs_of(reduction.basic, java.child())
+        inputs = [one for one in inputs if c.id_of(one) not in known]
+        rows = self._arranged_as(over, [*keys, *inputs], keys, "rows")
+        outputs = [key.toAttribute() for key in keys]
+        functions = self._normal(self._texts([*split.keys, *split.functions]), over)
+        basic = [one.resultAttribute() for one in reduction.basic]
+        columns = [*outputs, *basic, *reduction.results]
+        return Basic(
+            tuple(reduction.basic),
+            tuple(_plain(one.toString()) for one in reduction.basic),
+            rows,
+            self._arranged_as(over, columns, outputs, "results", functions),
+        )
+
+    def _groups(self, java: Any) -> list[Any]:
+        return self._c.items(java.groupingExpressions())
+
+    def _inputs_of(self, expressions: Sequence[Any], child: Any) -> list[Any]:
+        """The attributes of `child` that expressions refer to."""
+        needed = {
+            int(attribute.exprId().id())
+            for one in expressions
+            for attribute in self._c.items(one.references().toSeq())
+        }
+        return [one for one in self._c.output(child) if self._c.id_of(one) in needed]
+
+    def _window(self, java: Any) -> Node:
+        """A stack of windows over the same partitions is one operator."""
+        c = self._c
+        ordered = with_order_beneath(c, java)
+        if ordered is not None:
+            return self._node(ordered)
+        top = self._top_of_groups(java)
+        if top is not None:
+            return top
+        steps = [java]
+        partition = c.items(java.partitionSpec())
+        same = str([one.canonicalized().toString() for one in partition])
+        child = java.child()
+        while c.kind(child) in ("Window", "WindowGroupLimit"):
+            if c.kind(child) == "WindowGroupLimit":
+                child = child.child()
+                continue
+            others = c.items(child.partitionSpec())
+            if str([one.canonicalized().toString() for one in others]) != same:
+                break
+            steps.append(child)
+            child = child.child()
+        steps.reverse()
+        over = self._node(child)
+        windows = [found for step in steps for found in decided_windows(c, step, c.output(child))]
+        functions = [e for step in steps for e in c.items(step.windowExpressions())]
+        attributes = c.output(child)
+        rows = self._arranged(over, attributes, partition)
+        texts = self._normal(self._texts(functions), over)
+        outputs = [*attributes, *(one.toAttribute() for one in functions)]
+        results = self._arranged(over, outputs, partition, "results", texts)
+        return Windows(
+            self._identity(
+                java,
+                (over,),
+                "windows",
+                self._texts(functions),
+                *(step.simpleString(100_000) for step in steps),
+            ),
+            java,
+            self._names(java),
+            over,
+            rows,
+            results,
+            tuple(windows),
+            tuple(_plain(one.toString()) for one in partition),
+            tuple(_plain(one.toString()) for one in functions),
+        )
+
+    def _globallimit(self, java: Any) -> Node:
+        return self._top_k(java.child(), int(self._c.evaluate(java.limitExpr())), 0)
+
+    def _offset(self, java: Any) -> Node:
+        return self._top_k(java.child(), None, int(self._c.evaluate(java.offsetExpr())))
+
+    def _locallimit(self, java: Any) -> Node:
+        return self._node(java.child())  # the global limit above it does the same
+
+    def _top_k(self, java: Any, limit: int | None, offset: int) -> Node:
+        """A limit over what is beneath it: offsets, local limits, and the sort that gives order.
+
+        Projections between the limit and its sort stay above: they handle each row by itself.
+        """
+        c = self._c
+        projections: list[Any] = []
+        order: list[Any] = []
+        while True:
+            kind = c.kind(java)
+            if kind == "Offset" and not offset and not projections:
+                offset = int(c.evaluate(java.offsetExpr()))
+            elif kind == "Sort":
+                order = c.items(java.order())
+                java = java.child()
+                look, found = self._scalars(order)
+                if found:
+                    order = [c.replaced(one, look) for one in order]
+                    projections.append(c.project(c.output(java), java))
+                    java = self._with_scalars(java, found)
+                break
+            elif kind == "Project" and self._leads_to_sort(java):
+                projections.append(java)
+            elif kind not in ("LocalLimit", "SubqueryAlias"):
+                break
+            java = java.child()
+        over = self._node(java)
+        attributes = c.output(java)
+        if limit is not None and limit and limit + offset <= LARGEST_TOP:
+            top = self._top_rows(java, over, attributes, [], order, "row_number", limit, offset)
+            if top is not None:
+                return self._projections(top, projections)
+        rows = self._arranged(over, attributes, [])
+        ordered = by_whole_row(c, order, attributes)
+        texts = tuple(_plain(one.toString()) for one in order)
+        identity = self._identity(java, (over,), "top-k", limit, offset, self._texts(order))
+        results = self._arranged(over, attributes, [], "results", identity)
+        node: Node = TopK(
+            identity,
+            java,
+            self._names(java),
+            over,
+            rows,
+            results,
+            tuple(ordered),
+            texts,
+            limit,
+            offset,
+        )
+        return self._projections(node, projections)
+
+    def _projections(self, node: Node, projections: Sequence[Any]) -> Node:
+        for projection in reversed(projections):
+            text = projection.simpleString(100_000).partition(" ")[2]
+            node = Stateless(
+                self._identity(projection, (node,)),
+                projection,
+                self._names(projection),
+                (node,),
+                "Project",
+                _plain(text),
+            )
+        return node
+
+    def _top_of_groups(self, java: Any) -> Node | None:
+        """A window of a rank of which only the least are wanted, as Spark has found."""
+        c = self._c
+        limited = java.child()
+        functions = c.items(java.windowExpressions())
+        if c.kind(limited) != "WindowGroupLimit" or len(functions) != 1:
+            return None
+        function = _RANKS.get(c.kind(limited.rankLikeFunction()))
+        window = functions[0].child()
+        if function is None or c.kind(window) != "WindowExpression":
+            return None
+        if c.kind(window.windowFunction()) != c.kind(limited.rankLikeFunction()):
+            return None
+        partition = c.items(java.partitionSpec())
+        if not all(_comparable(c, one) is one for one in partition):
+            return None
+        child = limited.child()
+        limit, rank = int(limited.limit()), functions[0].toAttribute()
+        order = c.items(java.orderSpec())
+        if not 0 < limit <= LARGEST_TOP:
+            return None
+        over = self._node(child)
+        return self._top_rows(
+            java, over, c.output(child), partition, order, function, limit, 0, rank
+        )
+
+    def _top_rows(
+        self,
+        java: Any,
+        over: Node,
+        attributes: Sequence[Any],
+        partition: Sequence[Any],
+        order: Sequence[Any],
+        function: str,
+        limit: int,
+        offset: int,
+        rank: Any | None = None,
+    ) -> Node | None:
+        """The first rows of groups by sorted rows; None if a column has no order keys."""
+        c = self._c
+        if self._properties.get(TOP_K) == BASIC:
+            return None
+        full = by_whole_row(c, order, attributes)
+        values = [*attributes, *(one.child() for one in full)]
+        if not all(_has_order_keys(c.type_of(one)) for one in values):
+            return None
+        base = self._arranged(over, attributes, partition)
+        places = {c.id_of(one): at for at, one in enumerate(attributes)}
+        others: list[Any] = []
+        directions = []
+        for one in full:
+            child = one.child()
+            if c.kind(child) == "AttributeReference" and c.id_of(child) in places:
+                at = places[c.id_of(child)]
+            else:
+                at = len(base.expressions) + len(others)
+                others.append(c.named(child, f"order{len(others)}"))
+            ascending = c.kind(one.direction()) == "Ascending"
+            nulls_first = c.kind(one.nullOrdering()) == "NullsFirst"
+            directions.append((at, Direction(ascending, nulls_first)))
+        keys = ["order_key"] if function == "row_number" else ["order_key", "peer_key"]
+        names = _unique([*base.schema.names, *keys])[-len(keys) :]
+        schema = pa.schema([*base.schema, *(pa.field(name, pa.binary()) for name in names)])
+        texts = self._normal(self._texts(order), over)
+        about = (over.identity, base.name, texts, len(keys))
+        rows = Arrangement(
+            digest("sorted", about), base.key, schema, "sorted rows", (), (names[0],)
+        )
+        tops = Arrangement(
+            digest("tops", about, function, limit, offset), base.key, schema, "first rows", ()
+        )
+        return TopRows(
+            self._identity(java, (over,), "top", function, limit, offset, self._texts(order)),
+            java,
+            tuple(str(one.name()) for one in (*attributes, *([] if rank is None else [rank]))),
+            over,
+            rows,
+            tops,
+            base.expressions,
+            tuple(others),
+            tuple(directions),
+            len(order),
+            len(attributes),
+            tuple(_plain(one.toString()) for one in partition),
+            tuple(_plain(one.toString()) for one in order),
+            function,
+            limit,
+            offset,
+            rank,
+        )
+
+    def _leads_to_sort(self, java: Any) -> bool:
+        while self._c.kind(java) in ("Project", "LocalLimit"):
+            java = java.child()
+        return self._c.kind(java) == "Sort"
+
+    # What is kept.
+
+    def _arranged(
+        self,
+        over: Node,
+        attributes: Sequence[Any],
+        keys: Sequence[Any],
+        what: str = "rows",
+        more: str = "",
+    ) -> Arrangement:
+        """Rows of `attributes` by `keys`, which are expressions over them."""
+        ids = {self._c.id_of(one) for one in attributes}
+        columns, named = list(attributes), []
+        for key in keys:
+            key = _comparable(self._c, key)
+            if key is None:
+                continue
+            if self._c.kind(key) == "Alias":
+                columns.append(key)
+                named.append(key)
+            elif self._is_new(key, ids, named):
+                named.append(key)
+            else:
+                found = self._c.named(key, "key")
+                columns.append(found)
+                named.append(found)
+        return self._arranged_as(over, columns, named, what, more)
+
+    def _is_new(self, key: Any, ids: set[int], named: Sequence[Any]) -> bool:
+        """Whether a key is a column that is not part of the key yet: twice, it needs a copy."""
+        if self._c.kind(key) != "AttributeReference" or self._c.id_of(key) not in ids:
+            return False
+        return self._c.id_of(key) not in {self._c.id_of(one) for one in named}
+
+    def _arranged_as(
+        self, over: Node, columns: Sequence[Any], keys: Sequence[Any], what: str, more: str = ""
+    ) -> Arrangement:
+        """Rows of named expressions, some of which are the key."""
+        names = _unique([_plain(str(one.name())) for one in columns])
+        fields = self._fields(names, columns)
+        schema, expressions = pa.schema(fields), list(columns)
+        places = {self._c.id_of(one): at for at, one in enumerate(columns)}
+        key = tuple(names[places[self._c.id_of(one)]] for one in keys)
+        if not key:
+            schema, expressions = self._with_constant(schema, expressions)
+            key = (EVERYTHING,)
+        texts = [self._normal(self._text(one), over) for one in columns]
+        types = [str(one) for one in schema.types]
+        # `more` tells apart what is computed differently from the same rows.
+        about = over.identity if what == "rows" else (over.identity, what, more)
+        name = digest("kept", about, texts, types, key)
+        return Arrangement(name, key, schema, what, tuple(expressions))
+
+    def _with_constant(
+        self, schema: pa.Schema, expressions: list[Any]
+    ) -> tuple[pa.Schema, list[Any]]:
+        """With a column that is the same in all rows, as the key of what has none."""
+        constant = self._c.named(self._c.literal(0, ByteType()), EVERYTHING)
+        return pa.schema([*schema, pa.field(EVERYTHING, pa.int8())]), [*expressions, constant]
+
+    def _fields(self, names: Sequence[str], attributes: Sequence[Any]) -> list[pa.Field]:
+        struct = StructType(
+            [
+                StructField(name, self._c.type_of(one))
+                for name, one in zip(names, attributes, strict=True)
+            ]
+        )
+        return list(stored_fields(struct))
+
+    # Identities.
+
+    def _names(self, java: Any) -> tuple[str, ...]:
+        return tuple(str(one.name()) for one in self._c.output(java))
+
+    def _identity(self, java: Any, over: Sequence[Node], *more: Any) -> str:
+        """A digest of what an operator computes: its text over the columns of its inputs."""
+        places = self._places(over)
+        texts = [_numbered(str(one), places) for one in more]
+        expressions = self._c.items(java.expressions())
+        text = _numbered(self._exact(java.simpleString(100_000), expressions), places)
+        types = [self._c.type_of(one).simpleString() for one in self._c.output(java)]
+        return digest(text, types, [one.identity for one in over], texts)
+
+    def _text(self, expression: Any) -> str:
+        return self._exact(expression.toString(), [expression])
+
+    def _exact(self, text: str, expressions: Sequence[Any]) -> str:
+        """Spark's text of expressions, and a digest of the constants in their SQL.
+
+        Without quotes, a text does not tell ('a, b') from ('a', 'b'), or 'null' from NULL.
+        """
+        sql = [self._c.sql(one) for one in expressions]
+        constants = [found for one in sql for found in _CONSTANTS.findall(one) if found]
+        if any(_ID.search(one) for one in constants):  # not to be taken for a column
+            columns = [f"#{id}" for one in expressions for id in self._c.column_ids(one)]
+            text = " ".join([_ID.sub("#", text), *columns])
+        return f"{text} {digest(constants)}" if constants else text
+
+    def _texts(self, expressions: Sequence[Any]) -> str:
+        return str([self._text(one) for one in expressions])
+
+    def _normal(self, text: str, over: Node) -> str:
+        return _numbered(text, self._places((over,)))
+
+    def _places(self, over: Sequence[Node]) -> dict[str, int]:
+        places: dict[str, int] = {}
+        for node in over:
+            for one in self._c.output(node.java):
+                places[str(self._c.id_of(one))] = len(places)
+        return places
+
+
+def _comparable(c: Catalyst, key: Any) -> Any | None:
+    """A key as one that is equal where Spark takes keys for equal: itself, in most cases.
+
+    None: nothing stored is. What is kept has then a coarser key, and Spark compares.
+    """
+    type_ = c.type_of(key)
+    value = key.child() if c.kind(key) == "Alias" else key
+    if c.is_session(key):  # Spark merges sessions that overlap
+        return None
+    if isinstance(type_, StringType):
+        if type_.collation == "UTF8_BINARY":
+            return key
+        return c.named(c.expressions.CollationKey(value), "collation_key")
+    if isinstance(type_, MapType):  # Spark has sorted its entries
+        if _is_bytewise(type_.keyType) and _is_bytewise(type_.valueType):
+            return c.named(c.expressions.MapEntries(value), "entries")
+        return None
+    return key if _is_bytewise(type_) else None
+
+
+def _has_order_keys(type_: DataType) -> bool:
+    """Whether what is stored of values is in their order."""
+    if isinstance(type_, StringType):
+        return bool(type_.collation == "UTF8_BINARY")
+    return isinstance(
+        type_,
+        (NumericType, BooleanType, BinaryType, DateType, TimestampType, TimestampNTZType),
+    )
+
+
+def _is_bytewise(type_: DataType) -> bool:
+    """Whether values are equal only if what is stored of them is."""
+    match type_:
+        case ArrayType():
+            return _is_bytewise(type_.elementType)
+        case StructType():
+            return all(_is_bytewise(field.dataType) for field in type_)
+        case StringType():
+            return type_.collation == "UTF8_BINARY"
+    return not isinstance(type_, MapType)
+
+
+def _place(places: dict[str, int], id: str) -> str:
+    """A column by its place among the inputs; one that is new, by when it is first seen."""
+    if id not in places:
+        places[id] = len(places)
+    return f"#{places[id]}"
+
+
+def _numbered(text: str, places: dict[str, int]) -> str:
+    """A text in which columns are known by their places, the same in every process."""
+    return _ID.sub(lambda m: _place(places, m[1]), _NUMBERED.sub(r"\1", text))
+
+
+def _plain(text: str) -> str:
+    """An expression for people: without the identities of its columns."""
+    return _ID.sub("", _NUMBERED.sub(r"\1", text))
+
+
+def _unique(names: Sequence[str]) -> list[str]:
+    """Names for stored columns: none twice, none that means something else, none empty."""
+    taken: set[str] = {"_time", "_diff", "_hash", "_prefix", EVERYTHING}
+    out = []
+    for name in names:
+        plain = re.sub(r"[^A-Za-z0-9_]+", "_", name).strip("_")[:60] or "column"
+        found, n = plain, 2
+        while found.lower() in taken:
+            found, n = f"{plain}_{n}", n + 1
+        taken.add(found.lower())
+        out.append(found)
+    return out
+
+
+def _can_be_key(type_: pa.DataType) -> bool:
+    from windrow.rows.types import has_type
+
+    return not has_type(type_, pa.types.is_map)

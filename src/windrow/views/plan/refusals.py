@@ -1,0 +1,158 @@
+"""What no view can be made of: values that differ from one evaluation to the next.
+
+Looked for in the analysed plan: the optimiser makes constants of the current time and its like.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from windrow.errors import UnsupportedSQL
+from windrow.spark.catalyst import Catalyst
+from windrow.spark.plans import origin
+
+# Deterministic for us: rows come to Spark in one order, which is always the same.
+_ORDERED = {"CollectList", "CollectSet", "ListAgg", "Mode", "MaxBy", "MinBy", "PivotFirst"}
+_FIRST = {"First", "Last", "AnyValue"}
+_ANY_ROW = (
+    "without an order, any row would do",
+    "use min_by(x, y), max_by(x, y), min(x) or max(x)",
+)
+# Operators that no change can be followed through: what they are called, why, what to do.
+_OPERATORS = {
+    "UnionLoop": (
+        "WITH RECURSIVE",
+        "how often it goes round depends on all rows",
+        "join as often as paths may be long, or query the tables",
+    ),
+    "ScriptTransformation": (
+        "TRANSFORM ... USING",
+        "nobody knows what a script does",
+        "register a function in Python, and call it",
+    ),
+}
+_SPECIAL_TIMES = {"now", "today", "tomorrow", "yesterday"}  # texts that Spark casts to times
+_CURRENT = {
+    "CurrentTimestamp": "the current time",
+    "CurrentDate": "the current time",
+    "Now": "the current time",
+    "LocalTimestamp": "the current time",
+    "CurrentTime": "the current time",
+    "CurrentBatchTimestamp": "the current time",
+    "CurrentUser": "the current user",
+    "CurrentDatabase": "the session",
+    "CurrentCatalog": "the session",
+    "CurrentTimeZone": "the session",
+    "SparkPartitionID": "how Spark splits the work",
+    "MonotonicallyIncreasingID": "how Spark splits the work",
+    "InputFileName": "files",
+    "InputFileBlockStart": "files",
+    "InputFileBlockLength": "files",
+}
+
+
+def refuse(c: Catalyst, analyzed: Any, what: str) -> None:
+    """Raise UnsupportedSQL, which says where, if the query of `what` cannot be maintained."""
+    ordered: set[int] = set()  # functions within a window that has an order
+    windowed: set[int] = set()  # ... within any
+
+    def visit(node: Any) -> None:
+        kind = c.kind(node)
+        if kind == "WindowExpression":
+            windowed.add(_aggregate_of(c, node))
+            if c.items(node.windowSpec().orderSpec()):
+                ordered.add(_aggregate_of(c, node))
+        elif kind == "Sample":
+            _raise(node, what, "TABLESAMPLE", "a sample differs each time", "filter by a hash")
+        elif kind in _OPERATORS:
+            _raise(node, what, *_OPERATORS[kind], place=c.place(node))
+        elif kind == "Deduplicate" and len(c.items(node.keys())) < len(c.output(node)):
+            _raise(node, what, "dropDuplicates() of some columns", *_ANY_ROW)
+        elif (word := _special_time(c, node)) is not None:
+            _raise(node, what, word, *_now("the current time"))
+        elif kind in _CURRENT:
+            _raise(node, what, _written(node, f"{node.prettyName()}()"), *_now(_CURRENT[kind]))
+        elif kind == "AggregateExpression":
+            function = node.aggregateFunction()
+            if c.kind(function) == "PythonUDAF" and int(node.resultId().id()) not in windowed:
+                _raise(
+                    node,
+                    what,
+                    _written(node, str(function.toString())),
+                    "Spark does not compute an aggregate in Python beside its own",
+                    "use one of Spark's, or call it OVER (PARTITION BY ...)",
+                )
+            if c.kind(function) in _FIRST and int(node.resultId().id()) not in ordered:
+                name = function.prettyName()
+                _raise(node, what, _written(node, f"{name}()"), *_ANY_ROW)
+        elif kind not in _ORDERED and _is_random(c, node):
+            _raise(
+                node,
+                what,
+                _written(node, f"{node.prettyName()}()"),
+                "its value differs each time",
+                "keep the values in a table, or declare the function deterministic",
+            )
+
+    c.walk(analyzed, visit)
+
+
+def _now(depends: str) -> tuple[str, str]:
+    return (
+        f"it depends on {depends}, not on a table",
+        "compare when you query the view, or keep the value in a table",
+    )
+
+
+def _special_time(c: Catalyst, node: Any) -> str | None:
+    """How a cast or a literal of the current time is written; None for everything else."""
+    kind = c.kind(node)
+    if kind not in ("Cast", "Literal"):
+        return None
+    if not str(node.dataType().typeName()).startswith(("date", "timestamp")):
+        return None
+    if kind == "Cast" and not node.child().foldable():
+        return None
+    written = _written(node, str(node.child().sql()) if kind == "Cast" else "")
+    words = re.findall(r"'\s*(\w+)\b[^']*'", written)
+    return written if any(word.lower() in _SPECIAL_TIMES for word in words) else None
+
+
+def _aggregate_of(c: Catalyst, window: Any) -> int:
+    function = window.windowFunction()
+    return int(function.resultId().id()) if c.kind(function) == "AggregateExpression" else -1
+
+
+def _is_random(c: Catalyst, node: Any) -> bool:
+    """Whether an expression differs each time by itself, not because a part of it does."""
+    if not c.is_expression(node) or c.is_subquery(node) or node.deterministic():
+        return False
+    return all(child.deterministic() for child in c.children(node))
+
+
+def _written(node: Any, name: str) -> str:
+    """An expression as it is written in the text; `name` if that is not known."""
+    place = node.origin()
+    parts = (place.sqlText(), place.startIndex(), place.stopIndex())
+    if not all(part.isDefined() for part in parts):
+        return name
+    text, start, stop = (part.get() for part in parts)
+    return str(text)[int(start) : int(stop) + 1]
+
+
+def _raise(
+    node: Any,
+    what: str,
+    name: str,
+    why: str,
+    instead: str,
+    place: tuple[int, int] | None = None,
+) -> None:
+    line, column = place or origin(node) or (None, None)
+    where = f" (line {line}, column {column})" if line is not None else ""
+    raise UnsupportedSQL(
+        f"{what}: {name}{where} cannot be maintained: {why}. Instead, {instead}",
+        line=line,
+        column=column,
+    )

@@ -1,0 +1,517 @@
+"""A plan as Spark DataFrames: straight from its operators, without a decision of its own.
+
+Each operator becomes a piece of Spark's plan whose columns have the identities that the operators
+above refer to, and `_diff` last. Stateful ones are a Python stage, or two with Spark's own operator
+between them:
+
+    Recompute   changes -> Touched -> Spark's operator -> Difference -> changes
+    Join        both changes, side by side -> JoinSides -> Spark's filter -> changes
+
+A job on one partition has no exchange, so it is prepared once and executed at every tick. On
+several, rows are brought together by key before each stage, and the job is built each time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.sql.types import BooleanType, ByteType, LongType, StructField, StructType
+
+from windrow.spark.catalyst import Catalyst, SplitAggregate
+from windrow.spark.schemas import spark_to_arrow_schema
+from windrow.views.plan.nodes import (
+    Accumulate,
+    Arrangement,
+    Basic,
+    Constant,
+    Distinct,
+    Input,
+    Join,
+    Node,
+    Recompute,
+    Reduce,
+    Stateless,
+    TopK,
+    TopRows,
+    ViewPlan,
+    Windows,
+)
+from windrow.views.run import joining, reducing, stages, topping
+from windrow.views.run.task import Arranged, Job
+from windrow.views.stored import from_stored, stored_type, to_stored
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A piece of Spark's plan: the columns of an operator's output, then `diff`."""
+
+    plan: Any
+    diff: Any
+
+
+@dataclass
+class Frames:
+    """Builds the frame of one job.
+
+    `places` maps names of arrangements to collections. `partitions` is None for a job on one
+    partition.
+    """
+
+    catalyst: Catalyst
+    job: Job
+    places: Mapping[str, str]
+    partitions: int | None
+    stages: list[str] = field(default_factory=list)  # what each stage is about
+    seen: set[str] = field(default_factory=set)  # arrangements that a stage has already
+
+    def view(self, plan: ViewPlan) -> DataFrame:
+        """The job that maintains a view. Its result is empty; stages report what they wrote."""
+        piece = self._build(plan.root)
+        arranged = self._arranged(plan.output)
+        frame, given = self._given([*plan.output.expressions, piece.diff], piece.plan)
+        stage = stages.Sink(self.job, self._stage("Sink", plan.root), given, _EMPTY, arranged)
+        return frame.mapInArrow(stage, StructType([StructField("nothing", LongType())]))
+
+    # One method for each kind of operator.
+
+    def _build(self, node: Node) -> Piece:
+        match node:
+            case Input():
+                return self._input(node)
+            case Constant():
+                return self._constant(node)
+            case Stateless():
+                return self._stateless(node)
+            case Join():
+                return self._join(node)
+            case Distinct():
+                return self._distinct(node)
+            case Accumulate():
+                return self._accumulate(node)
+            case Reduce():
+                return self._reduce(node)
+            case Windows():
+                return self._recompute(node, self._windows)
+            case TopK():
+                return self._recompute(node, self._top_k)
+            case TopRows():
+                return self._top_rows(node)
+        raise NotImplementedError(type(node).__name__)
+
+    def _input(self, node: Input) -> Piece:
+        c = self.catalyst
+        attributes = c.output(node.java)
+        count = self.partitions or 1
+        numbers = c.spark.range(0, count, 1, count)
+        gives = self._struct([*attributes, None])
+        stage = stages.ReadChanges(
+            self.job,
+            self._stage("ReadChanges", node),
+            pa.schema([("n", pa.int64())]),
+            spark_to_arrow_schema(gives),
+            node.collection,
+            node.columns,
+            count,
+        )
+        return self._output(numbers.mapInArrow(stage, gives), attributes)
+
+    def _constant(self, node: Constant) -> Piece:
+        c = self.catalyst
+        attributes = c.output(node.java)
+        diff = c.named(c.literal(1, LongType()), "_diff")
+        frame, given = self._given([*attributes, diff], node.java)
+        gives = self._struct([*attributes, None])
+        stage = stages.Constants(
+            self.job, self._stage("Constants", node), given, spark_to_arrow_schema(gives)
+        )
+        return self._output(frame.mapInArrow(stage, gives), attributes)
+
+    def _stateless(self, node: Stateless) -> Piece:
+        c = self.catalyst
+        pieces = [self._build(one) for one in node.over]
+        kind, java, first = node.operator, node.java, pieces[0]
+        if kind == "Union":
+            plan = c.union([piece.plan for piece in pieces])
+            if self.partitions is None:
+                plan = c.analyzed(c.frame(plan).coalesce(1))
+            # Spark gives the columns of a union new identities.
+            return self._output(c.frame(plan), c.output(java), stored=False)
+        if kind == "Expand":
+            return Piece(c.expand(java, first.diff, first.plan), first.diff)
+        if kind == "Project":
+            # An aggregate's expressions over its results are a projection, too.
+            split = c.kind(java) == "Aggregate"
+            values = c.split_aggregate(java).output if split else c.items(java.projectList())
+            return Piece(c.project([*values, first.diff], first.plan), first.diff)
+        if kind == "Generate":
+            return Piece(c.generate(java, first.plan), first.diff)
+        plan = c.with_children(java, [first.plan])
+        if c.id_of(c.output(plan)[-1]) != c.id_of(first.diff):
+            plan = c.project([*c.output(java), first.diff], plan)
+        return Piece(plan, first.diff)
+
+    def _join(self, node: Join) -> Piece:
+        c = self.catalyst
+        left, right = self._build(node.left), self._build(node.right)
+        la, ra = node.left_arranged, node.right_arranged
+        frame, given = self._side_by_side(node, left, right)
+        states = self._arranged(la), self._arranged(ra)
+        everything = [*la.expressions, *ra.expressions]
+        residual = node.condition is not None
+        if node.kind == joining.INNER or not residual:
+            gives = self._joined_columns(node)
+            struct = self._struct([*gives, None])
+            stage: stages.Stage = stages.JoinSides(
+                self.job,
+                self._stage("JoinSides", node),
+                given,
+                spark_to_arrow_schema(struct),
+                node.kind,
+                *states,
+            )
+            piece = self._output(frame.mapInArrow(stage, struct), gives)
+            if residual:
+                piece = Piece(c.filter(node.condition, piece.plan), piece.diff)
+            return self._as_join(node, piece)
+        numbers = [c.named(c.literal(0, LongType()), f"n{i}") for i in range(6)]
+        struct = self._struct([*numbers, *everything])
+        stage = stages.Candidates(
+            self.job,
+            self._stage("Candidates", node),
+            given,
+            spark_to_arrow_schema(struct),
+            node.kind,
+            *states,
+        )
+        pairs = self._columns(frame.mapInArrow(stage, struct), [*numbers, *everything])
+        match = c.named(node.condition, "match")
+        checked, given = self._given(
+            [*(one.toAttribute() for one in numbers), *map(_attribute, everything), match], pairs
+        )
+        gives = self._joined_columns(node)
+        struct = self._struct([*gives, None])
+        stage = stages.Settle(
+            self.job,
+            self._stage("Settle", node),
+            given,
+            spark_to_arrow_schema(struct),
+            node.kind,
+            *states,
+        )
+        return self._as_join(node, self._output(checked.mapInArrow(stage, struct), gives))
+
+    def _joined_columns(self, node: Join) -> list[Any]:
+        """The columns that a stage of a join gives, before `_diff`."""
+        left, right = node.left_arranged.expressions, node.right_arranged.expressions
+        if node.kind in (joining.SEMI, joining.ANTI):
+            return list(left)
+        if node.kind == joining.EXISTENCE:
+            return [*left, self.catalyst.output(node.java)[-1]]
+        return [*left, *right]
+
+    def _as_join(self, node: Join, piece: Piece) -> Piece:
+        """Without the keys that were computed, and with the columns in the order of the join's."""
+        plan = self.catalyst.project([*self.catalyst.output(node.java), piece.diff], piece.plan)
+        return Piece(plan, piece.diff)
+
+    def _side_by_side(self, node: Join, left: Piece, right: Piece) -> tuple[DataFrame, pa.Schema]:
+        """Both changes as one frame: side, `_diff`, columns of the left, columns of the right.
+
+        Of the other side's columns, a row has NULLs. Rows of a key come to one task.
+        """
+        c = self.catalyst
+        la, ra = node.left_arranged, node.right_arranged
+        rows = []
+        for side, piece, arrangement in ((0, left, la), (1, right, ra)):
+            values = [c.literal(side, ByteType()), piece.diff]
+            for other, one in ((0, la), (1, ra)):
+                values += [
+                    to_stored(c, _value(e))
+                    if one is arrangement and other == side
+                    else c.literal(None, stored_type(c.type_of(e)))
+                    for e in one.expressions
+                ]
+            if self.partitions is not None:
+                # What rows are brought together by: the key of their own side.
+                keys = [to_stored(c, _value(e)) for e in self._key_of(arrangement)]
+                values += keys
+            named = [c.named(one, f"c{i}") for i, one in enumerate(values)]
+            rows.append(c.project(named, piece.plan))
+        frame = c.frame(c.union(rows))
+        width = 2 + len(la.expressions) + len(ra.expressions)
+        if self.partitions is None:
+            frame = frame.coalesce(1)
+        else:
+            keys = frame.columns[width:]
+            has_key = la.key != ("_all",)
+            frame = frame.repartition(self.partitions if has_key else 1, *keys)
+            frame = frame.select(*frame.columns[:width])
+        return frame, spark_to_arrow_schema(_nullable(frame.schema))
+
+    def _key_of(self, arrangement: Arrangement) -> list[Any]:
+        names = arrangement.schema.names
+        return [arrangement.expressions[names.index(name)] for name in arrangement.key]
+
+    def _distinct(self, node: Distinct) -> Piece:
+        piece = self._build(node.over)
+        frame, given = self._by_key(node.rows, piece)
+        gives = [_attribute(one) for one in node.rows.expressions]
+        struct = self._struct([*gives, None])
+        stage = stages.Distinct(
+            self.job,
+            self._stage("Distinct", node),
+            given,
+            spark_to_arrow_schema(struct),
+            self._arranged(node.rows),
+        )
+        return self._output(frame.mapInArrow(stage, struct), gives)
+
+    def _accumulate(self, node: Accumulate) -> Piece:
+        c = self.catalyst
+        piece = self._build(node.over)
+        more = [] if node.basic is None else node.basic.rows.expressions[len(node.keys) :]
+        frame, given = self._given([*node.keys, *node.values, *more, piece.diff], piece.plan)
+        if self.partitions is not None:
+            has_key = node.totals.key != ("_all",)
+            by = frame.columns[: len(node.keys)]
+            frame = frame.repartition(self.partitions if has_key else 1, *by)
+        keys = [_attribute(one) for one in node.keys]
+        if node.basic is None:
+            gives = [*keys, *node.results]
+            struct = self._struct([*gives, None])
+            stage = reducing.Reduce(**self._reducing(node, given, struct))
+            found = self._output(frame.mapInArrow(stage, struct), gives)
+        else:
+            found = self._mixture(node, node.basic, frame, given)
+        if node.basic is None and len(node.output) == len(node.results):
+            return found
+        basic = [] if node.basic is None else [f.resultAttribute() for f in node.basic.functions]
+        return Piece(c.project([*keys, *basic, *node.output, found.diff], found.plan), found.diff)
+
+    def _reducing(self, node: Accumulate, given: pa.Schema, struct: StructType) -> dict[str, Any]:
+        """What a stage that reduces has to know."""
+        return {
+            "job": self.job,
+            "number": self._stage("Reduce", node),
+            "given": given,
+            "gives": spark_to_arrow_schema(struct),
+            "functions": node.functions,
+            "types": tuple(spark_to_arrow_schema(self._struct(node.results)).types),
+            "totals": self._arranged(node.totals),
+            "kept": tuple((number, self._arranged(one)) for number, one in node.kept),
+            "sets": tuple((numbers, self._arranged(one)) for numbers, one in node.sets),
+        }
+
+    def _mixture(self, node: Accumulate, basic: Basic, frame: DataFrame, given: pa.Schema) -> Piece:
+        """Functions whose states are kept, beside those that Spark computes.
+
+        A touched group is its rows, for Spark, and one more row with the results of the others.
+        """
+        c = self.catalyst
+        flag = c.named(c.literal(0, ByteType()), "flag")
+        is_result = c.named(c.literal(False, BooleanType()), "is_result")
+        passed = [c.named(c.null_like(one), str(one.name())) for one in node.results]
+        columns = [flag, is_result, *map(_attribute, basic.rows.expressions), *passed]
+        struct = self._struct(columns)
+        known = self._reducing(node, given, struct)
+        stage = reducing.ReduceSome(**known, rows=self._arranged(basic.rows))
+        plan = self._columns(frame.mapInArrow(stage, struct), columns)
+        e = c.expressions
+        is_row = e.Not(is_result.toAttribute())
+        functions = [c.filtered_function(one, is_row) for one in basic.functions]
+        functions += [c.first_known(_attribute(one)) for one in passed]
+        results = [*(one.resultAttribute() for one in basic.functions), *node.results]
+        keys = [_attribute(one) for one in node.keys]
+        split = SplitAggregate(keys, functions, results, [])
+        found = c.aggregate(keys, split, flag.toAttribute(), plan)
+        computed, given = self._given([c.output(found)[0], *basic.results.expressions], found)
+        gives = [_attribute(one) for one in basic.results.expressions]
+        struct = self._struct([*gives, None])
+        difference = stages.Difference(
+            self.job,
+            self._stage("Difference", node),
+            given,
+            spark_to_arrow_schema(struct),
+            self._arranged(basic.results),
+        )
+        return self._output(computed.mapInArrow(difference, struct), gives)
+
+    def _reduce(self, node: Reduce) -> Piece:
+        split: SplitAggregate = node.steps[0]
+
+        def aggregate(plan: Any, flag: Any) -> tuple[Any, Any]:
+            keys = [key.toAttribute() for key in split.keys]
+            found = self.catalyst.aggregate(keys, split, flag, plan)
+            return found, self.catalyst.output(found)[0]
+
+        return self._recompute(node, lambda _node, plan, flag: aggregate(plan, flag))
+
+    def _windows(self, node: Recompute, plan: Any, flag: Any) -> tuple[Any, Any]:
+        for window in node.steps:
+            plan = self.catalyst.with_children(window, [plan])
+        return plan, flag
+
+    def _top_k(self, node: Recompute, plan: Any, flag: Any) -> tuple[Any, Any]:
+        assert isinstance(node, TopK)
+        plan = self.catalyst.sorted(node.steps, plan)
+        if node.limit is not None and node.offset + node.limit <= _MOST:
+            plan = self.catalyst.first(node.offset + node.limit, plan)
+        return plan, flag
+
+    def _top_rows(self, node: TopRows) -> Piece:
+        piece = self._build(node.over)
+        base = node.columns_of_rows
+        frame, given = self._given([*base, *node.others, piece.diff], piece.plan)
+        if self.partitions is not None:
+            names = node.rows.schema.names
+            by = [frame.columns[names.index(name)] for name in node.rows.key]
+            has_key = node.rows.key != ("_all",)
+            frame = frame.repartition(self.partitions if has_key else 1, *by)
+        gives = [_attribute(one) for one in base[: node.width]]
+        if node.rank is not None:
+            gives.append(node.rank)
+        struct = self._struct([*gives, None])
+        stage = topping.TopRows(
+            self.job,
+            self._stage("TopRows", node),
+            given,
+            spark_to_arrow_schema(struct),
+            self._arranged(node.rows),
+            self._arranged(node.tops),
+            topping.Top(node.function, node.limit, node.offset),
+            node.directions,
+            node.peers,
+            node.width,
+            node.rank is not None,
+        )
+        return self._output(frame.mapInArrow(stage, struct), gives)
+
+    def _recompute(
+        self, node: Recompute, operator: Callable[[Recompute, Any, Any], tuple[Any, Any]]
+    ) -> Piece:
+        """Touched keys, what Spark computes of them, and the difference to what it was."""
+        c = self.catalyst
+        piece = self._build(node.over)
+        frame, given = self._by_key(node.rows, piece)
+        flag = c.named(c.literal(0, ByteType()), "flag")
+        columns = [flag, *map(_attribute, node.rows.expressions)]
+        struct = self._struct(columns)
+        touched = stages.Touched(
+            self.job,
+            self._stage("Touched", node),
+            given,
+            spark_to_arrow_schema(struct),
+            self._arranged(node.rows),
+            isinstance(node, Reduce),
+        )
+        plan = self._columns(frame.mapInArrow(touched, struct), columns)
+        plan, flagged = operator(node, plan, flag.toAttribute())
+        found, given = self._given([flagged, *node.results.expressions], plan)
+        if self.partitions is not None and _is_coarser(node):
+            # Spark has exchanged rows by all groups, of which a key has several.
+            names = node.results.schema.names
+            keys = [found.columns[1 + names.index(name)] for name in node.results.key]
+            found = found.repartition(self.partitions if node.has_key else 1, *keys)
+        gives = [_attribute(one) for one in node.results.expressions]
+        struct = self._struct([*gives, None])
+        skip, limit = (node.offset, node.limit) if isinstance(node, TopK) else (0, None)
+        difference = stages.Difference(
+            self.job,
+            self._stage("Difference", node),
+            given,
+            spark_to_arrow_schema(struct),
+            self._arranged(node.results),
+            skip,
+            limit,
+        )
+        return self._output(found.mapInArrow(difference, struct), gives)
+
+    # Columns on their way to a stage and back.
+
+    def _by_key(self, arrangement: Arrangement, piece: Piece) -> tuple[DataFrame, pa.Schema]:
+        """The columns of an arrangement and `_diff`, the rows of a key in one task."""
+        frame, given = self._given([*arrangement.expressions, piece.diff], piece.plan)
+        if self.partitions is not None:
+            names = arrangement.schema.names
+            keys = [frame.columns[names.index(name)] for name in arrangement.key]
+            has_key = arrangement.key != ("_all",)
+            frame = frame.repartition(self.partitions if has_key else 1, *keys)
+        return frame, given
+
+    def _given(self, expressions: Sequence[Any], plan: Any) -> tuple[DataFrame, pa.Schema]:
+        """Expressions over a plan, as they are stored, under the names c0, c1, ..."""
+        c = self.catalyst
+        named = [c.named(to_stored(c, _value(one)), f"c{i}") for i, one in enumerate(expressions)]
+        frame = c.frame(c.project(named, plan))
+        if self.partitions is None:
+            # Some operators hide that there is one partition, and Spark would exchange its rows.
+            frame = frame.coalesce(1)
+        return frame, spark_to_arrow_schema(_nullable(frame.schema))
+
+    def _struct(self, attributes: Sequence[Any | None]) -> StructType:
+        """The columns that a stage gives; None stands for `_diff`."""
+        c = self.catalyst
+        types = [LongType() if a is None else stored_type(c.type_of(a)) for a in attributes]
+        return StructType([StructField(f"c{i}", type_) for i, type_ in enumerate(types)])
+
+    def _columns(self, frame: DataFrame, attributes: Sequence[Any], stored: bool = True) -> Any:
+        """The columns that a stage gave, under the identities of `attributes`."""
+        c = self.catalyst
+        plan = c.analyzed(frame)
+
+        def own(column: Any, attribute: Any) -> Any:
+            return from_stored(c, column, c.type_of(attribute)) if stored else column
+
+        found = [
+            c.renamed(own(column, attribute), _attribute(attribute))
+            for column, attribute in zip(c.output(plan), attributes, strict=False)
+        ]
+        return c.project([*found, *c.output(plan)[len(attributes) :]], plan)
+
+    def _output(self, frame: DataFrame, attributes: Sequence[Any], stored: bool = True) -> Piece:
+        plan = self._columns(frame, attributes, stored)
+        return Piece(plan, self.catalyst.output(plan)[-1])
+
+    def _arranged(self, arrangement: Arrangement) -> Arranged:
+        place = self.places[arrangement.name]
+        first = arrangement.name not in self.seen
+        self.seen.add(arrangement.name)
+        return Arranged(place, arrangement.key, arrangement.schema, first, arrangement.order)
+
+    def _stage(self, what: str, node: Node) -> int:
+        self.stages.append(f"{what}: {node.title}")
+        return len(self.stages) - 1
+
+
+_MOST = 2**31 - 1  # rows that Spark can limit to; `Difference` takes the rest away
+_EMPTY = pa.schema([("nothing", pa.int64())])
+
+
+def _is_coarser(node: Recompute) -> bool:
+    """Whether what is kept has a coarser key than what Spark computes by."""
+    match node:
+        case Reduce():
+            return bool(node.groups) and len(node.results.key) < len(node.groups)
+        case Windows():
+            return bool(node.partition) and len(node.results.key) < len(node.partition)
+    return False
+
+
+def _nullable(schema: StructType) -> StructType:
+    return StructType([StructField(f.name, f.dataType, True) for f in schema])
+
+
+def _attribute(named: Any) -> Any:
+    """The attribute of a named expression: itself, if it is one."""
+    return named.toAttribute()
+
+
+def _value(named: Any) -> Any:
+    """What a named expression names."""
+    return named.child() if named.getClass().getSimpleName() == "Alias" else named

@@ -1,0 +1,77 @@
+"""Written queries, as text: `cases/*.sql`.
+
+    -- name: the tables and other cases it reads
+    SELECT ...
+
+After the name, `(unordered a, b)` says which columns hold arrays in no particular order, and
+`(since 4.3)` that older releases of Spark do not know the query; there it is no case. A line that
+starts with `--` and has no such form is a comment.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import pyspark
+from view_oracle import View
+
+FOLDER = Path(__file__).parent / "cases"
+HEAD = re.compile(
+    r"-- (?P<name>\w+)(?: \(unordered (?P<unordered>[\w, ]+)\))?(?: \(since (?P<since>[\d.]+)\))?"
+    r": (?P<reads>[\w, ]+)"
+)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A view and what it reads."""
+
+    view: View
+    reads: tuple[str, ...]
+
+
+def release(version: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in version.split(".")[:2])
+
+
+def names_in(text: str | None) -> tuple[str, ...]:
+    return tuple(re.findall(r"\w+", text or ""))
+
+
+def parse(path: Path) -> dict[str, Case]:
+    """The cases of a file, in order: one that others read comes before them."""
+    found: dict[str, Case] = {}
+    head: re.Match[str] | None = None
+    lines: list[str] = []
+
+    def finish() -> None:
+        if head is None:
+            return
+        name, query = head["name"], "\n".join(lines).strip()
+        assert name not in found, f"{path.name} has two cases {name}"
+        assert query, f"{path.name}: {name} has no query"
+        if release(pyspark.__version__) < release(head["since"] or "0"):
+            return
+        view = View(name, query, names_in(head["unordered"]))
+        found[name] = Case(view, names_in(head["reads"]))
+
+    for line in path.read_text().splitlines():
+        if match := HEAD.fullmatch(line):
+            finish()
+            head, lines = match, []
+        elif not line.startswith("--"):
+            lines.append(line)
+    finish()
+    return found
+
+
+@cache
+def cases(topic: str) -> dict[str, Case]:
+    return parse(FOLDER / f"{topic}.sql")
+
+
+def topics() -> list[str]:
+    return sorted(path.stem for path in FOLDER.glob("*.sql"))
