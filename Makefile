@@ -6,20 +6,25 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test test-spark test-plain quick chaos lint docs rooms stubs bench-shard bench-backfill java clean
+.PHONY: demo test test-spark test-views test-plain quick chaos lint docs rooms stubs bench-shard bench-backfill bench-views java clean
 
 demo: $(READY)
 	$(BIN)/python examples/shop.py
 
-# Tests with Spark, in its one session, beside all others. The docs are built by a test too.
+# Three runs side by side: views, all else that needs Spark, each in one session, and what needs none.
+# Jobs of views are short chains on one core, so that a run by itself leaves the other one idle. The
+# docs are built by a test too.
 test: $(READY) lint
-	$(MAKE) --jobs=2 --output-sync=target --keep-going test-spark test-plain
+	$(MAKE) --jobs=3 --output-sync=target --keep-going test-views test-spark test-plain
+
+test-views: $(READY)
+	$(BIN)/python -m pytest -m spark tests/views
 
 test-spark: $(READY)
-	$(BIN)/python -m pytest -m spark
+	$(BIN)/python -m pytest -m spark --ignore=tests/views
 
 test-plain: $(READY)
-	$(BIN)/python -m pytest -m 'not spark' -n 2 --dist loadfile
+	$(BIN)/python -m pytest -m 'not spark'
 
 # Every test that needs no Spark, each on a few examples; one that starts Spark all the same fails,
 # since there is no Java where it looks.
@@ -30,6 +35,7 @@ quick: $(READY) lint
 chaos: $(READY)
 	$(BIN)/python tests/campaigns/damage.py --faults 2500
 	$(BIN)/python tests/campaigns/kills.py --kills 120
+	$(BIN)/python tests/campaigns/views_fuzz.py --examples 500
 
 lint: $(READY)
 	$(BIN)/ruff check .
@@ -54,6 +60,9 @@ bench-shard: $(READY)
 
 bench-backfill: $(READY)
 	$(BIN)/python benchmarks/backfill.py
+
+bench-views: $(READY)
+	$(BIN)/python benchmarks/views.py
 
 $(READY): pyproject.toml | java
 	$(PYTHON) -m venv $(VENV)

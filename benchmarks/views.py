@@ -1,0 +1,207 @@
+"""Maintained views beside Spark computing them again, on this machine, in one run; JSON last.
+
+Two views over 10 M rows: a million groups (count, sum, max), and a join of two tables (10 M rows
+out). A tick takes 10 k changes in, half of them deletes, some of them on the small side of the
+join. Spark computes the same two queries over the same rows as Parquet files, its session warm,
+and its result goes nowhere (`noop`); what it takes to store it is given beside. Everything runs
+several times, and medians are compared.
+
+    python benchmarks/views.py [--scale 1.0] [--repeats 5] [--skip growth]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from peak_memory import PeakMemory
+from views_data import DIMS, FACTS, Changes, write_dims, write_facts
+
+ROWS, CHANGES = 10_000_000, 10_000
+GROWTH = (1_000_000, 20_000_000)
+
+VIEWS = {
+    "totals": "SELECT key, count(*) AS n, sum(amount) AS total, max(value) AS top"
+    " FROM facts GROUP BY key",
+    "charges": "SELECT f.id, f.key, f.amount * d.rate AS charge, d.label"
+    " FROM facts f JOIN dims d ON f.dim = d.id",
+}
+
+
+def session() -> Any:
+    from windrow.spark.session import local_session
+
+    spark = local_session("bench-views", cores=str(os.cpu_count()))
+    spark.sparkContext.setLogLevel("ERROR")
+    return spark
+
+
+def say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def timed(work: Callable[[], Any]) -> float:
+    started = time.perf_counter()
+    work()
+    return time.perf_counter() - started
+
+
+def median(times: list[float]) -> float:
+    return statistics.median(times)
+
+
+class Base:
+    """Tables of some size, as files and in a project, with both views."""
+
+    def __init__(self, spark: Any, folder: Path, rows: int) -> None:
+        import windrow
+
+        self.spark, self.folder, self.rows = spark, folder, rows
+        write_facts(folder / "facts", rows)
+        write_dims(folder / "dims", rows)
+        for name in ("facts", "dims"):
+            self.files(name).createOrReplaceTempView(name)
+        self.changes = Changes(rows)
+        self.project = windrow.Project(folder / "project", spark=spark, progress=False)
+        for name, columns in {"facts": FACTS, "dims": DIMS}.items():
+            self.project.sql(f"CREATE TABLE {name} ({columns})")
+        self.load = timed(
+            lambda: [self.project.table(n).insert(self.files(n)) for n in ("facts", "dims")]
+        )
+        self.fills = {
+            name: timed(
+                lambda name=name, query=query: self.project.sql(  # type: ignore[misc]
+                    f"CREATE MATERIALIZED VIEW {name} AS {query}"
+                )
+            )
+            for name, query in VIEWS.items()
+        }
+        say(f"{rows} rows: loaded in {self.load:.1f} s, views filled in {self.fills}")
+
+    def files(self, name: str) -> Any:
+        return self.spark.read.parquet(str(self.folder / name))
+
+    def write(self, count: int) -> float:
+        """Changes into both tables, without a tick; seconds."""
+        batch = self.changes.batch(count)
+        frames = {name: self.spark.createDataFrame(rows) for name, rows in batch.items()}
+        return timed(lambda: [self.project.table(n).apply(f) for n, f in frames.items()])
+
+    def ticks(self, count: int, repeats: int) -> tuple[list[float], list[float]]:
+        """Seconds of ticks, and of writing what they take in; the first of each warms up."""
+        writes, ticks = [], []
+        for _ in range(repeats + 1):
+            writes.append(self.write(count))
+            ticks.append(timed(self.project.tick))
+        say(f"{self.rows} rows: writes {writes}, ticks {ticks}")
+        return ticks[1:], writes[1:]
+
+    def empty_ticks(self, repeats: int) -> list[float]:
+        return [timed(self.project.tick) for _ in range(repeats + 1)][1:]
+
+    def recompute(self, repeats: int, stored: bool = False) -> list[float]:
+        """Seconds in which Spark computes both queries over the files."""
+
+        def run(name: str, query: str) -> None:
+            writer = self.spark.sql(query).write.mode("overwrite")
+            if stored:
+                writer.parquet(str(self.folder / "recomputed" / name))
+            else:
+                writer.format("noop").save()
+
+        found = []
+        for _ in range(repeats + 1):
+            found.append(timed(lambda: [run(name, query) for name, query in VIEWS.items()]))
+        say(f"{self.rows} rows: recomputed{' and stored' if stored else ''} {found}")
+        return found[1:]
+
+    def differences(self) -> int:
+        """Rows in which the views differ from their queries over the project's own tables."""
+        wrong = 0
+        for name in ("facts", "dims"):
+            self.project.read(name).createOrReplaceTempView(f"now_{name}")
+        for name, query in VIEWS.items():
+            text = query.replace("FROM facts", "FROM now_facts").replace(
+                "JOIN dims", "JOIN now_dims"
+            )
+            found = self.project.read(name)
+            # Comparing all rows broadcasts more than the driver holds.
+            found.sparkSession.conf.set("spark.sql.autoBroadcastJoinThreshold", "-1")
+            expected = found.sparkSession.sql(text)
+            # Sums of amounts differ in their last digits by the order of their terms.
+            rounded = [
+                f"round({column}, 4) AS {column}" if kind == "double" else column
+                for column, kind in expected.dtypes
+            ]
+            expected, found = expected.selectExpr(*rounded), found.selectExpr(*rounded)
+            wrong += expected.exceptAll(found).count() + found.exceptAll(expected).count()
+        return wrong
+
+    def remove(self) -> None:
+        shutil.rmtree(self.folder)
+
+
+def beside_spark(spark: Any, root: Path, rows: int, repeats: int) -> dict[str, Any]:
+    base = Base(spark, root / "base", rows)
+    ticks, writes = base.ticks(CHANGES, repeats)
+    empty = base.empty_ticks(repeats)
+    recomputed = base.recompute(repeats)
+    stored = base.recompute(max(1, repeats // 2), stored=True)
+    wrong = base.differences()
+    base.remove()
+    return {
+        "tick_vs_recompute": median(ticks) / median(recomputed),
+        "tick_vs_recompute_stored": median(ticks) / median(stored),
+        "fill_vs_spark": sum(base.fills.values()) / median(stored),
+        "empty_tick_ms": 1000 * median(empty),
+        "tick_seconds": median(ticks),
+        "write_seconds": median(writes),
+        "recompute_seconds": median(recomputed),
+        "recompute_stored_seconds": median(stored),
+        "fill_seconds": sum(base.fills.values()),
+        "load_seconds": base.load,
+        "differences": wrong,
+    }
+
+
+def growth(spark: Any, root: Path, scale: float, repeats: int) -> dict[str, Any]:
+    """The same changes over tables of two sizes."""
+    found = []
+    for rows in GROWTH:
+        base = Base(spark, root / f"rows_{rows}", int(rows * scale))
+        found.append(median(base.ticks(CHANGES, repeats)[0]))
+        base.remove()
+    return {"tick_growth": found[1] / found[0], "tick_growth_seconds": found}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--scale", type=float, default=1.0, help="1.0 is 10 M rows")
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--skip", nargs="*", default=[], choices=["growth"])
+    options = parser.parse_args()
+    rows = int(ROWS * options.scale)
+    out: dict[str, Any] = {"rows": rows, "changes": CHANGES}
+    with tempfile.TemporaryDirectory(prefix="windrow-bench-") as folder:
+        os.environ.setdefault("WINDROW_CACHE", f"{folder}/cache")
+        spark = session()
+        with PeakMemory(os.getpid(), ["java"]) as memory:
+            out |= beside_spark(spark, Path(folder), rows, options.repeats)
+            if "growth" not in options.skip:
+                out |= growth(spark, Path(folder), options.scale, options.repeats)
+        out["memory_mib"] = memory.peak
+        spark.stop()
+    print(json.dumps({k: round(v, 4) if isinstance(v, float) else v for k, v in out.items()}))
+
+
+if __name__ == "__main__":
+    main()

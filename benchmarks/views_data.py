@@ -1,0 +1,97 @@
+"""Data of the benchmark of views: facts and what they are joined with, and changes to both.
+
+    facts   id, key, dim, value: BIGINT; amount: DOUBLE    ten rows a key, ten a dim
+    dims    id: BIGINT, rate: DOUBLE, label: STRING         a tenth as many rows
+
+Every row of facts can be computed from its id, so that a change retracts exactly what is there
+without having to look.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+PER_KEY = 10
+FILE_ROWS = 1_000_000
+FACTS = "id BIGINT, key BIGINT, dim BIGINT, value BIGINT, amount DOUBLE"
+DIMS = "id BIGINT, rate DOUBLE, label STRING"
+
+
+def _mixed(values: np.ndarray, salt: int) -> np.ndarray:
+    """Numbers that look random, the same for the same input (splitmix64)."""
+    with np.errstate(over="ignore"):
+        z = values.astype(np.uint64) + np.uint64(salt) * np.uint64(0x9E3779B97F4A7C15)
+        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        return z ^ (z >> np.uint64(31))
+
+
+def facts(ids: np.ndarray, rows: int) -> pa.Table:
+    keys = max(1, rows // PER_KEY)
+    amount = (_mixed(ids, 4) % np.uint64(100_000)).astype(np.float64) / 100
+    return pa.table(
+        {
+            "id": ids,
+            "key": (_mixed(ids, 1) % np.uint64(keys)).astype(np.int64),
+            "dim": (_mixed(ids, 2) % np.uint64(keys)).astype(np.int64),
+            "value": (_mixed(ids, 3) % np.uint64(1000)).astype(np.int64),
+            "amount": amount,
+        }
+    )
+
+
+def dims(ids: np.ndarray, version: np.ndarray | int = 0) -> pa.Table:
+    """A later version of a dim has another rate."""
+    rate = 1 + ((_mixed(ids, 5) + np.asarray(version).astype(np.uint64)) % np.uint64(8)) / 8
+    labels = pa.array([f"label {n}" for n in range(100)])
+    chosen = labels.take(pa.array((_mixed(ids, 6) % np.uint64(100)).astype(np.int64)))
+    return pa.table({"id": ids, "rate": rate.astype(np.float64), "label": chosen})
+
+
+def write_facts(folder: Path, rows: int) -> None:
+    folder.mkdir(parents=True)
+    for number, first in enumerate(range(0, rows, FILE_ROWS)):
+        ids = np.arange(first, min(first + FILE_ROWS, rows))
+        pq.write_table(facts(ids, rows), folder / f"{number:04d}.parquet")
+
+
+def write_dims(folder: Path, rows: int) -> None:
+    folder.mkdir(parents=True)
+    pq.write_table(dims(np.arange(max(1, rows // PER_KEY))), folder / "0000.parquet")
+
+
+class Changes:
+    """Batches of changes, half of them deletes, that always retract what is there."""
+
+    def __init__(self, rows: int, seed: int = 0) -> None:
+        self._rows = rows
+        self._rng = np.random.default_rng(seed)
+        # Each row goes at most once, in a random order; new ones get ids of their own.
+        self._order = self._rng.permutation(rows)[: min(rows, 1_000_000)]
+        self._gone, self._next = 0, rows
+        self._versions = np.zeros(max(1, rows // PER_KEY), np.int64)
+
+    def batch(self, count: int) -> dict[str, pa.Table]:
+        """Changes to both tables, with `_diff`: of dims a hundredth, each once more in its pair."""
+        of_dims = max(1, count // 200)
+        each = count // 2 - of_dims
+        assert self._gone + each <= len(self._order), "no row is left that could go"
+        going = np.sort(self._order[self._gone : self._gone + each])
+        coming = np.arange(self._next, self._next + each)
+        self._gone, self._next = self._gone + each, self._next + each
+        chosen = self._rng.choice(len(self._versions), min(of_dims, len(self._versions)), False)
+        before = dims(chosen, self._versions[chosen])
+        self._versions[chosen] += 1
+        return {
+            "facts": _changes(facts(going, self._rows), facts(coming, self._rows)),
+            "dims": _changes(before, dims(chosen, self._versions[chosen])),
+        }
+
+
+def _changes(gone: pa.Table, come: pa.Table) -> pa.Table:
+    diffs = np.repeat(np.array([-1, 1], np.int64), [len(gone), len(come)])
+    return pa.concat_tables([gone, come]).append_column("_diff", pa.array(diffs))
