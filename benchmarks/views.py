@@ -16,15 +16,13 @@ import json
 import os
 import shutil
 import statistics
-import sys
 import tempfile
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from peak_memory import PeakMemory
-from views_data import DIMS, FACTS, Changes, write_dims, write_facts
+from views_data import DIMS, FACTS, Changes, say, timed, write_dims, write_facts
+from views_taxi import taxi, taxi_growth
 
 ROWS, CHANGES = 10_000_000, 10_000
 GROWTH = (1_000_000, 20_000_000)
@@ -43,16 +41,6 @@ def session() -> Any:
     spark = local_session("bench-views", cores=str(os.cpu_count()))
     spark.sparkContext.setLogLevel("ERROR")
     return spark
-
-
-def say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
-
-
-def timed(work: Callable[[], Any]) -> float:
-    started = time.perf_counter()
-    work()
-    return time.perf_counter() - started
 
 
 def median(times: list[float]) -> float:
@@ -187,7 +175,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--scale", type=float, default=1.0, help="1.0 is 10 M rows")
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--skip", nargs="*", default=[], choices=["growth"])
+    parser.add_argument("--skip", nargs="*", default=[], choices=["growth", "taxi"])
     options = parser.parse_args()
     rows = int(ROWS * options.scale)
     out: dict[str, Any] = {"rows": rows, "changes": CHANGES}
@@ -198,6 +186,11 @@ def main() -> None:
             out |= beside_spark(spark, Path(folder), rows, options.repeats)
             if "growth" not in options.skip:
                 out |= growth(spark, Path(folder), options.scale, options.repeats)
+            if "taxi" not in options.skip:
+                out |= taxi(spark, Path(folder), rows, options.repeats)
+            if "taxi" not in options.skip and "growth" not in options.skip:
+                sizes = int(GROWTH[0] * options.scale), int(GROWTH[1] * options.scale)
+                out |= taxi_growth(spark, Path(folder), sizes, options.repeats)
         out["memory_mib"] = memory.peak
         spark.stop()
     print(json.dumps({k: round(v, 4) if isinstance(v, float) else v for k, v in out.items()}))

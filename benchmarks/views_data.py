@@ -9,7 +9,11 @@ without having to look.
 
 from __future__ import annotations
 
+import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -21,7 +25,18 @@ FACTS = "id BIGINT, key BIGINT, dim BIGINT, value BIGINT, amount DOUBLE"
 DIMS = "id BIGINT, rate DOUBLE, label STRING"
 
 
-def _mixed(values: np.ndarray, salt: int) -> np.ndarray:
+def say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def timed(work: Callable[[], Any]) -> float:
+    """Seconds that it takes."""
+    started = time.perf_counter()
+    work()
+    return time.perf_counter() - started
+
+
+def mixed(values: np.ndarray, salt: int) -> np.ndarray:
     """Numbers that look random, the same for the same input (splitmix64)."""
     with np.errstate(over="ignore"):
         z = values.astype(np.uint64) + np.uint64(salt) * np.uint64(0x9E3779B97F4A7C15)
@@ -32,13 +47,13 @@ def _mixed(values: np.ndarray, salt: int) -> np.ndarray:
 
 def facts(ids: np.ndarray, rows: int) -> pa.Table:
     keys = max(1, rows // PER_KEY)
-    amount = (_mixed(ids, 4) % np.uint64(100_000)).astype(np.float64) / 100
+    amount = (mixed(ids, 4) % np.uint64(100_000)).astype(np.float64) / 100
     return pa.table(
         {
             "id": ids,
-            "key": (_mixed(ids, 1) % np.uint64(keys)).astype(np.int64),
-            "dim": (_mixed(ids, 2) % np.uint64(keys)).astype(np.int64),
-            "value": (_mixed(ids, 3) % np.uint64(1000)).astype(np.int64),
+            "key": (mixed(ids, 1) % np.uint64(keys)).astype(np.int64),
+            "dim": (mixed(ids, 2) % np.uint64(keys)).astype(np.int64),
+            "value": (mixed(ids, 3) % np.uint64(1000)).astype(np.int64),
             "amount": amount,
         }
     )
@@ -46,9 +61,9 @@ def facts(ids: np.ndarray, rows: int) -> pa.Table:
 
 def dims(ids: np.ndarray, version: np.ndarray | int = 0) -> pa.Table:
     """A later version of a dim has another rate."""
-    rate = 1 + ((_mixed(ids, 5) + np.asarray(version).astype(np.uint64)) % np.uint64(8)) / 8
+    rate = 1 + ((mixed(ids, 5) + np.asarray(version).astype(np.uint64)) % np.uint64(8)) / 8
     labels = pa.array([f"label {n}" for n in range(100)])
-    chosen = labels.take(pa.array((_mixed(ids, 6) % np.uint64(100)).astype(np.int64)))
+    chosen = labels.take(pa.array((mixed(ids, 6) % np.uint64(100)).astype(np.int64)))
     return pa.table({"id": ids, "rate": rate.astype(np.float64), "label": chosen})
 
 
@@ -87,11 +102,12 @@ class Changes:
         before = dims(chosen, self._versions[chosen])
         self._versions[chosen] += 1
         return {
-            "facts": _changes(facts(going, self._rows), facts(coming, self._rows)),
-            "dims": _changes(before, dims(chosen, self._versions[chosen])),
+            "facts": changes_of(facts(going, self._rows), facts(coming, self._rows)),
+            "dims": changes_of(before, dims(chosen, self._versions[chosen])),
         }
 
 
-def _changes(gone: pa.Table, come: pa.Table) -> pa.Table:
+def changes_of(gone: pa.Table, come: pa.Table) -> pa.Table:
+    """Rows that go and rows that come, with `_diff`."""
     diffs = np.repeat(np.array([-1, 1], np.int64), [len(gone), len(come)])
     return pa.concat_tables([gone, come]).append_column("_diff", pa.array(diffs))
