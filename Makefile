@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test test-spark test-views test-plain quick chaos lint docs rooms stubs bench-shard bench-backfill bench-views java clean
+.PHONY: demo test test-long test-spark test-views test-plain quick chaos lint docs rooms stubs bench-shard bench-backfill bench-views java clean
 
 demo: $(READY)
 	$(BIN)/python examples/shop.py
@@ -25,6 +25,10 @@ test-spark: $(READY)
 
 test-plain: $(READY)
 	$(BIN)/python -m pytest -m 'not spark'
+
+# The same with as many random examples as each test says, instead of at most thirty.
+test-long: $(READY)
+	HYPOTHESIS_PROFILE=long $(MAKE) test
 
 # Every test that needs no Spark, each on a few examples; one that starts Spark all the same fails,
 # since there is no Java where it looks.

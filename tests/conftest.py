@@ -14,18 +14,21 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 ROOT = Path(__file__).parent.parent
 
+# As many examples as each test says: `make test-long`.
 settings.register_profile(
-    "windrow",
+    "long",
     deadline=None,
     print_blob=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
+# At most so many: `make test`.
+settings.register_profile("windrow", settings.get_profile("long"), max_examples=30)
 settings.register_profile(
     "no-shrink",
     settings.get_profile("windrow"),
     phases=[Phase.explicit, Phase.reuse, Phase.generate],
 )
-# Every test, on fewer examples: `make quick`.
+# A few of each: `make quick`.
 settings.register_profile("quick", settings.get_profile("no-shrink"), max_examples=2)
 PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "windrow")
 settings.load_profile(PROFILE)
@@ -149,7 +152,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for mark, fixtures in MARKS.items():
             if not fixtures.isdisjoint(getattr(item, "fixturenames", ())):
                 item.add_marker(mark)
-        if PROFILE == "quick":
+        if PROFILE != "long":
             _bound_examples(getattr(item, "function", None))
 
     def rank(item: pytest.Item) -> tuple[bool, bool]:
