@@ -82,12 +82,13 @@ class Project:
         """A table of the project, to insert, delete and apply changes from Python."""
         return self._statements.table(name)
 
-    def source(self, name: str, definition: Source) -> None:
+    def source(self, name: str, definition: Source, *, append_only: bool = False) -> None:
         """Make the files of an `EventSource` a relation of the project, to be read by queries.
 
-        They are looked at by every tick, and by every query that mentions `name`.
+        They are looked at by every tick, and by every query that mentions `name`. With
+        `append_only`, a row that is gone from them is an error, and views count on that.
         """
-        self._statements.create_source(name, definition)
+        self._statements.create_source(name, definition, append_only)
 
     def view(self, name: str, df: DataFrame) -> None:
         """Create a view of a DataFrame that was made of the project's relations.

@@ -14,6 +14,7 @@ from windrow.errors import UnsupportedSQL
 from windrow.spark.plans import items, kind, mapping, names_of, option, origin
 from windrow.spark.statements import (
     Action,
+    AlterTable,
     Assignment,
     Column,
     CreateTable,
@@ -338,6 +339,12 @@ _READERS: Mapping[str, Callable[[Reading, Any], Statement]] = {
     "CreateTable": Reading._create_table,
     "CreateTableAsSelect": Reading._create_table_as,
     "CreateMaterializedViewAsSelect": Reading._create_view,
+    "SetTableProperties": lambda r, p: AlterTable(
+        r.text, r.name(p.table()), dict(mapping(p.properties()))
+    ),
+    "UnsetTableProperties": lambda r, p: AlterTable(
+        r.text, r.name(p.table()), dict.fromkeys(map(str, items(p.propertyKeys())))
+    ),
     "TruncateTable": lambda r, p: Truncate(r.text, r.name(p.table())),
     "DropTable": lambda r, p: Drop(r.text, "table", r.name(p.child()), bool(p.ifExists())),
     "DropView": lambda r, p: Drop(r.text, "view", r.name(p.child()), bool(p.ifExists())),

@@ -58,6 +58,14 @@ class CreateTable(Statement):
 
 
 @dataclass(frozen=True)
+class AlterTable(Statement):
+    """SET and UNSET TBLPROPERTIES; None unsets one."""
+
+    name: str
+    properties: Mapping[str, str | None]
+
+
+@dataclass(frozen=True)
 class CreateView(Statement):
     """`sql` is the text of the query alone."""
 

@@ -12,7 +12,9 @@ class ViewDefinition:
     """A view: its query, the settings it was analysed under, and where its state is kept.
 
     `arrangements` maps the names of what its operators keep to collections; views that need the
-    same one name the same collection. `plan` is the text of the plan that they belong to.
+    same one name the same collection. `plan` is the text of the plan that they belong to. It
+    relies on the relations `append_only`, whose rows are never retracted; `only_grows` says that
+    the same is then true of the view's own.
     """
 
     collection: str
@@ -25,10 +27,14 @@ class ViewDefinition:
     properties: Mapping[str, str] = field(default_factory=dict)
     comment: str | None = None
     kind: str = "view"
+    append_only: tuple[str, ...] = ()
+    only_grows: bool = False
 
     def to_json(self) -> dict[str, Any]:
-        return {**asdict(self), "inputs": list(self.inputs)}
+        found = asdict(self)
+        return {**found, "inputs": list(self.inputs), "append_only": list(self.append_only)}
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> ViewDefinition:
-        return ViewDefinition(**{**data, "inputs": tuple(data["inputs"])})
+        lists = {name: tuple(data.get(name, ())) for name in ("inputs", "append_only")}
+        return ViewDefinition(**{**data, **lists})

@@ -97,6 +97,8 @@ def _details(relations: Relations, history: History, relation: Relation) -> list
         found.append(("Comment", str(definition["comment"])))
     if definition.get("key"):
         found.append(("Primary key", ", ".join(definition["key"])))
+    if relation.is_append_only:
+        found.append(("Append-only", "true"))
     for column, default in (definition.get("defaults") or {}).items():
         found.append((f"Default of {column}", default))
     if relation.kind == "source":
@@ -130,6 +132,10 @@ def create_text(relation: Relation) -> str:
     name = sql_name(relation.name)
     comment = definition.get("comment")
     tail = f"\nCOMMENT {sql_text(comment)}" if comment else ""
+    if definition.get("properties"):
+        given = definition["properties"].items()
+        pairs = ", ".join(f"{sql_text(key)} = {sql_text(value)}" for key, value in given)
+        tail += f"\nTBLPROPERTIES ({pairs})"
     if relation.kind == "view":
         return f"CREATE MATERIALIZED VIEW {name}{tail} AS\n{definition.get('sql') or '...'}"
     defaults = definition.get("defaults") or {}

@@ -75,12 +75,12 @@ def inserted(
         if kind(stored._jdf.queryExecution().optimizedPlan()) == "LocalRelation":
             rows = stored.toArrow()
             check_not_null(table, rows)
-            return Updates(rows=rows, reads=reads)
+            return Updates(rows=rows, reads=reads, only_grows=True)
         checked = ready.select(
             *not_null(table, [F.col(quoted(name)) for name in ready.columns]),
             F.lit(1).cast("long").alias(DIFF),
         )
-    return Updates(frame=checked, reads=reads)
+    return Updates(frame=checked, reads=reads, only_grows=True)
 
 
 def _listed(table: Relation, frame: DataFrame, columns: Sequence[str]) -> DataFrame:
@@ -191,7 +191,7 @@ def with_retractions(relations: Relations, table: Relation, updates: Updates) ->
     frame = gone.frame
     if frame is not None and updates.frame is not None:
         frame = frame.unionByName(updates.frame)
-    return replace(updates, frame=frame, reads=updates.reads | gone.reads)
+    return replace(updates, frame=frame, reads=updates.reads | gone.reads, only_grows=False)
 
 
 def all_retracted(relations: Relations, table: Relation) -> Updates:

@@ -29,6 +29,7 @@ from windrow.views.definition import ViewDefinition
 from windrow.views.history import History
 from windrow.views.jobs import JobFolders, ViewJob
 from windrow.views.pending import part_of
+from windrow.views.plan.monotonic import growth, relied_on
 from windrow.views.plan.nodes import ViewPlan
 from windrow.views.plan.planner import Planner
 from windrow.views.plan.refusals import refuse
@@ -181,6 +182,8 @@ class ViewEngine:
                 str(plan),
                 dict(properties),
                 comment,
+                append_only=relied_on(plan.root),
+                only_grows=growth(plan.root).only_grows,
             )
             job = self._job_of(name, plan, definition)
             seconds, reported = self._fill(job, set(created), at, pending)
@@ -396,15 +399,24 @@ class ViewEngine:
         frame: DataFrame,
         settings: Mapping[str, str],
         properties: Mapping[str, str] | None = None,
+        append_only: Sequence[str] | None = None,
     ) -> ViewPlan:
-        """The plan of a query over leaves; UnsupportedSQL if it cannot be maintained."""
+        """The plan of a query over leaves; UnsupportedSQL if it cannot be maintained.
+
+        It relies on relations being append-only: on all that are, or on those of `append_only`.
+        """
         c = self._catalyst(settings)
         what = f"view {name}"
         refuse(c, c.analyzed(frame), what)
         columns = frame.columns
         leaves = {int(plan.rdd().id()): leaf for leaf, plan in self._relations.leaves.items()}
         places = {one.name: one.collection for one in self._relations.known()}
-        planner = Planner(c, leaves, places, settings, properties)
+        growing = {
+            one
+            for one in places
+            if self._relations.only_grows(one) and (append_only is None or one in append_only)
+        }
+        planner = Planner(c, leaves, places, settings, properties, growing)
         try:
             _refuse_names(columns)
             with planning_errors():
@@ -444,8 +456,14 @@ class ViewEngine:
         if known is not None and known[0] == stored:
             return known[1]
         frame = self._frame_of(name, definition)
-        plan = self.plan(name, frame, definition.settings, definition.properties)
+        plan = self._plan_again(name, frame, definition)
         if str(plan) != definition.plan or set(plan.arrangements) != set(definition.arrangements):
+            lost = [one for one in definition.append_only if not self._relations.only_grows(one)]
+            if lost:
+                raise WindrowError(
+                    f"view {name}: its plan relies on {', '.join(lost)} being append-only, which "
+                    f"is not so any more. REFRESH MATERIALIZED VIEW {name} rebuilds it"
+                )
             raise WindrowError(
                 f"view {name}: this release of Spark or Windrow plans it differently from the one "
                 f"that created it. REFRESH MATERIALIZED VIEW {name} rebuilds it"
@@ -453,6 +471,12 @@ class ViewEngine:
         job = self._job_of(name, plan, definition)
         self._jobs[name] = (stored, job)
         return job
+
+    def _plan_again(self, name: str, frame: DataFrame, definition: ViewDefinition) -> ViewPlan:
+        """The plan of a view that is there. What was declared append-only later is not used."""
+        return self.plan(
+            name, frame, definition.settings, definition.properties, definition.append_only
+        )
 
     def _job_of(self, name: str, plan: ViewPlan, definition: ViewDefinition) -> ViewJob:
         places = {**definition.arrangements, plan.output.name: definition.collection}
@@ -472,7 +496,7 @@ class ViewEngine:
     def _attach(self, name: str, frame: DataFrame) -> None:
         """Give a view that was made of a DataFrame its DataFrame again."""
         definition = ViewDefinition.from_json(self._history.catalogue[name])
-        plan = self.plan(name, frame, definition.settings, definition.properties)
+        plan = self._plan_again(name, frame, definition)
         if set(plan.arrangements) != set(definition.arrangements):
             raise RelationExistsError(
                 f"view {name} exists, and was made of another DataFrame; drop it first, or choose "

@@ -38,6 +38,11 @@ class Relation:
         return tuple(self.definition.get("key") or ())
 
     @property
+    def is_append_only(self) -> bool:
+        """Whether a table or a source is declared never to retract a row."""
+        return bool(self.definition.get("append_only"))
+
+    @property
     def schema(self) -> StructType:
         """The columns as queries see them."""
         found = self.definition["schema"]
@@ -86,6 +91,15 @@ class Names:
         if kinds and found.kind not in kinds:
             raise RelationNotFoundError(f"{found.name!r} is a {found.kind}, not a {what}")
         return found
+
+    def only_grows(self, name: str) -> bool:
+        """Whether the rows of a relation are never retracted: by declaration, or of a view by its
+        plan, as long as what it reads keeps to its own."""
+        relation = self.get(name)
+        if relation is None or relation.kind != "view":
+            return relation is not None and relation.is_append_only
+        reads = relation.definition.get("inputs") or ()
+        return bool(relation.definition.get("only_grows")) and all(map(self.only_grows, reads))
 
     def refuse_taken(self, name: str, *, but: str | None = None) -> Relation | None:
         """Raise an error if the name is taken; a relation of the kind `but` is given back."""

@@ -1,12 +1,16 @@
-"""Retractions of rows that are not there: found before they are committed, by looking them up."""
+"""Retractions that may not be, found before they are committed.
+
+Of rows that are not there, by looking them up; and any at all, where rows only come.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from windrow.errors import DataError
+from windrow.shard.part import Part
 from windrow.spark.schemas import quoted
 from windrow.spark.sql_errors import sql_errors
 from windrow.spark.tasks import WrittenFile
@@ -28,9 +32,7 @@ def check_retractions(
     """
     from pyspark.sql import functions as F  # noqa: N812
 
-    parts = tuple(part_of(file, collection.spec.schema) for file in written)
-    upper = max(part.name.upper for part in parts)
-    new = replace(collection, parts=parts, upper=upper)
+    parts, upper, new = _written(collection, written)
     after = replace(collection, parts=(*collection.parts, *parts), upper=upper)
     with sql_errors():
         gone = new.snapshot().dataframe(session).filter(F.col(DIFF) < 0)
@@ -44,3 +46,56 @@ def check_retractions(
             f"table {table.name}: a row is deleted {less} time{'s' if less > 1 else ''} more often "
             f"than it is there: {values!r:.300}; nothing was applied"
         )
+
+
+def refuse_retractions(
+    session: SparkSession, table: Relation, collection: Collection, written: Sequence[WrittenFile]
+) -> None:
+    """Raise DataError if the files that were written retract a row of an append-only table."""
+    row = retracted_row(session, table, collection, written, collection.spec.schema.names)
+    if row is not None:
+        raise DataError(
+            f"table {table.name} is append-only, and a row would be deleted or updated: "
+            f"{row!r:.300}; nothing was changed. {give_up(table)}"
+        )
+
+
+def retracted_row(
+    session: SparkSession,
+    table: Relation,
+    collection: Collection,
+    written: Sequence[WrittenFile],
+    columns: Sequence[str],
+) -> dict[str, Any] | None:
+    """A row that goes more often than it comes, by some columns; None if there is none."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    _, _, new = _written(collection, written)
+    known = [field.name for field in table.schema]
+    with sql_errors():
+        read = new.snapshot(columns=list(columns)).dataframe(session)
+        found = read.filter(F.col(DIFF) < 0).limit(1)
+        more = [name for name in columns if name not in known]
+        rows = table.storable.from_stored(found, DIFF, *more).collect()
+    for row in rows:
+        values: dict[str, Any] = row.asDict(recursive=True)
+        values.pop(DIFF)
+        return values
+    return None
+
+
+def give_up(relation: Relation) -> str:
+    """What to do if rows of an append-only relation have to go after all."""
+    return (
+        f"If rows have to go, ALTER TABLE {relation.name} UNSET TBLPROPERTIES ('append_only'), and "
+        "REFRESH the views whose plans rely on it"
+    )
+
+
+def _written(
+    collection: Collection, written: Sequence[WrittenFile]
+) -> tuple[tuple[Part, ...], int, Collection]:
+    """What was written, its end, and a collection of nothing else."""
+    parts = tuple(part_of(file, collection.spec.schema) for file in written)
+    upper = max(part.name.upper for part in parts)
+    return parts, upper, replace(collection, parts=parts, upper=upper)

@@ -12,14 +12,15 @@ import os
 import random
 import time
 from collections.abc import Collection as Names
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from windrow.errors import (
     CommitConflictError,
+    DataError,
     RelationExistsError,
     SchemaError,
     StorageError,
@@ -31,6 +32,7 @@ from windrow.sources.definitions import EventSource, Source
 from windrow.sources.tables import format_of, is_path
 from windrow.spark.schemas import quoted
 from windrow.spark.statements import CreateTable, Files
+from windrow.spark.tasks import WrittenFile
 from windrow.storage.store import Store
 from windrow.updates import DIFF
 from windrow.views.collections import Collection
@@ -38,9 +40,10 @@ from windrow.views.commits import Commit
 from windrow.views.history import History
 from windrow.views.names import Relation
 from windrow.views.relations import Relations
+from windrow.views.retractions import give_up, retracted_row
 from windrow.views.source_files import NUMBER, SourceFiles
 from windrow.views.storable import Storable, key_columns
-from windrow.views.tables import declared, definition_of
+from windrow.views.tables import APPEND_ONLY, declared, definition_of, is_true
 from windrow.views.writing import ATTEMPTS
 
 if TYPE_CHECKING:
@@ -113,21 +116,23 @@ class Sources:
             "nothing was created. Run the statement again"
         )
 
-    def define(self, name: str, definition: Source) -> None:
+    def define(self, name: str, definition: Source, append_only: bool = False) -> None:
         """A source from Python; that it is there already, and the same, is no error."""
         files = self._files_of(name, definition)
         found = self._relations.get(name)
         if found is not None and found.kind == "source":
             stored = found.definition
             given = (files.format, self._store(files.location).uri, dict(files.options))
-            if given == (stored["format"], stored["location"], dict(stored["options"])):
+            same = given == (stored["format"], stored["location"], dict(stored["options"]))
+            if same and append_only == found.is_append_only:
                 return
             raise RelationExistsError(
                 f"source {found.name} is there, and reads other files or reads them otherwise; "
                 "DROP it first, or choose another name"
             )
         text = f"source {name} (Python)"
-        self.create(CreateTable(text, name, (), files=files), files)
+        properties = {APPEND_ONLY: "true"} if append_only else {}
+        self.create(CreateTable(text, name, (), properties=properties, files=files), files)
 
     def _files_of(self, name: str, definition: Source) -> Files:
         what = f"source {name}"
@@ -159,6 +164,9 @@ class Sources:
 
     def _create(self, statement: CreateTable, given: Files) -> None:
         name, session = statement.name, self._relations.session
+        declared_so = [v for k, v in given.options.items() if k.lower() == APPEND_ONLY]
+        options = {k: v for k, v in given.options.items() if k.lower() != APPEND_ONLY}
+        given = replace(given, options=options)
         files = SourceFiles(name, given.format, self._store(given.location), given.options)
         if statement.columns:
             files.stamps()  # it has to be there
@@ -174,6 +182,7 @@ class Sources:
         id = self._history.create_collection(columns, key)
         definition = {
             **definition_of(statement, schema),
+            **({APPEND_ONLY: True} if any(is_true(name, one) for one in declared_so) else {}),
             "kind": "source",
             "collection": id,
             "created": at,
@@ -269,10 +278,33 @@ class Sources:
             now = files.stamps()
             if any(now.get(name) != found[name] for name in changes.read):
                 raise _moving(files, None)
+            if source.is_append_only and changes.gone and written:
+                self._refuse_retractions(source, files, changes, written)
             self._history.commit(commit, expected=version, reads=[id])
         except BaseException:
             self._history.discard(commit)
             raise
+
+    def _refuse_retractions(
+        self,
+        source: Relation,
+        files: SourceFiles,
+        changes: FileChanges,
+        written: Sequence[WrittenFile],
+    ) -> None:
+        """Raise DataError if a row is gone. Files may grow, be written again, or merged."""
+        collection = self._history.collection(source.collection)
+        names = source.schema.names
+        row = retracted_row(self._relations.session, source, collection, written, names)
+        if row is None:
+            return
+        numbers = {int(number): name for name, (number, _) in source.definition["files"].items()}
+        gone = [numbers[number] or files.store.uri for number in changes.gone]
+        shown = ", ".join(gone[:5]) + (", ..." if len(gone) > 5 else "")
+        raise DataError(
+            f"{files.what} is append-only, and a row is gone that was in {shown}: {row!r:.300}; "
+            f"nothing was taken over. Restore what was there. {give_up(source)}"
+        )
 
     def _updates(self, source: Relation, files: SourceFiles, changes: FileChanges) -> DataFrame:
         """Rows of files that are new, and retractions of those of files that are gone."""

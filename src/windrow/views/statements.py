@@ -101,10 +101,10 @@ class Statements:
         self.tick_for(view_names(join))
         return over_shards(join, self.relations, self.history)
 
-    def create_source(self, name: str, definition: Source) -> None:
+    def create_source(self, name: str, definition: Source, append_only: bool = False) -> None:
         self.history.refresh()
         check_name(name, "source")
-        self.sources.define(name, definition)
+        self.sources.define(name, definition, append_only)
 
     def create_view(self, name: str, frame: DataFrame) -> None:
         self.history.refresh()
@@ -149,6 +149,11 @@ class Statements:
         if statement.query is not None:
             self.tick_for(self.relations.mentioned([statement.query]))
         self.tables.create(statement)
+        return None
+
+    @_run.register(st.AlterTable)
+    def _alter_table(self, statement: st.AlterTable) -> DataFrame | None:
+        self.tables.alter(statement)
         return None
 
     @_run.register(st.Drop)

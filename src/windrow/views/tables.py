@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from windrow.errors import (
     CommitConflictError,
+    OptionError,
     SchemaError,
     WindrowError,
     unknown_column,
 )
 from windrow.spark.plans import active, java, schema_of
 from windrow.spark.sql_errors import sql_errors
-from windrow.spark.statements import Column, CreateTable
+from windrow.spark.statements import AlterTable, Column, CreateTable
 from windrow.updates import DIFF
 from windrow.views.commits import Commit
 from windrow.views.dml import check_defaults
@@ -29,8 +30,11 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 
+APPEND_ONLY = "append_only"  # the property of a table or a source whose rows never go
+
+
 class Tables:
-    """Creates and drops tables, each in one commit."""
+    """Creates, alters and drops tables, each in one commit."""
 
     def __init__(self, relations: Relations, history: History, writing: Writing) -> None:
         self._relations, self._history, self._writing = relations, history, writing
@@ -95,6 +99,31 @@ class Tables:
         except BaseException:
             self._history.discard(commit)
             raise
+
+    def alter(self, statement: AlterTable) -> None:
+        """ALTER TABLE ... SET or UNSET TBLPROPERTIES, of a table or a source."""
+        for _ in range(ATTEMPTS):
+            self._history.refresh()
+            table = self._relations.find(statement.name, "table", "source")
+            properties = dict(table.definition.get("properties") or {})
+            for key, value in statement.properties.items():
+                properties = {k: v for k, v in properties.items() if k.lower() != key.lower()}
+                if value is not None:
+                    properties[key] = value
+            without = ("properties", APPEND_ONLY)
+            definition = {k: v for k, v in table.definition.items() if k not in without}
+            definition |= with_properties(table.name, properties)
+            at, version = self._history.next_time(), self._history.version
+            note = {"sql": statement.text.strip()[:NOTE]}
+            commit = Commit("define", at, catalogue={table.name: definition}, note=note)
+            try:
+                self._history.commit(commit, expected=version)
+                return
+            except CommitConflictError:
+                continue
+        raise CommitConflictError(
+            f"table {statement.name} was not altered: others kept changing the project"
+        )
 
     def drop(self, name: str, if_exists: bool, text: str) -> None:
         """DROP TABLE; refused while views are computed from it."""
@@ -169,9 +198,23 @@ def definition_of(statement: CreateTable, schema: StructType) -> dict[str, Any]:
     }
     if statement.comment is not None:
         found["comment"] = statement.comment
-    if statement.properties:
-        found["properties"] = dict(statement.properties)
+    return found | with_properties(statement.name, statement.properties)
+
+
+def with_properties(name: str, properties: Mapping[str, str]) -> dict[str, Any]:
+    """What the catalogue says of the properties of a table or a source."""
+    found: dict[str, Any] = {"properties": dict(properties)} if properties else {}
+    for key, value in properties.items():
+        if key.lower() == APPEND_ONLY and is_true(name, value):
+            found[APPEND_ONLY] = True
     return found
+
+
+def is_true(name: str, value: str) -> bool:
+    """What a table says of being append-only."""
+    if value.lower() not in ("true", "false"):
+        raise OptionError(f"table {name}: {APPEND_ONLY} is {value!r}; it is true or false")
+    return value.lower() == "true"
 
 
 def _with_appends(commit: Commit, id: str, written: Any) -> Commit:

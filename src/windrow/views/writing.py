@@ -25,7 +25,7 @@ from windrow.views.commits import Commit
 from windrow.views.history import History
 from windrow.views.names import Relation
 from windrow.views.relations import Relations
-from windrow.views.retractions import check_retractions
+from windrow.views.retractions import check_retractions, refuse_retractions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -46,6 +46,7 @@ class Updates:
     rows: pa.Table | None = None
     reads: frozenset[str] = frozenset()
     checked: bool = False  # rows may be retracted that are not there, which is an error
+    only_grows: bool = False  # nothing is retracted at all
 
 
 @dataclass(frozen=True)
@@ -86,6 +87,8 @@ class Writing:
             "write", at, appends={table.collection: written}, note={"sql": note.strip()}
         )
         try:
+            if table.is_append_only and not updates.only_grows:
+                refuse_retractions(self.relations.session, table, collection, written)
             if updates.checked:
                 check_retractions(self.relations.session, table, collection, written)
             reads = {*updates.reads, table.name} if updates.checked else updates.reads

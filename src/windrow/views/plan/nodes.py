@@ -77,10 +77,11 @@ class Node:
 
 @dataclass(frozen=True)
 class Input(Node):
-    """The changes of a table, a source or another view."""
+    """The changes of a table, a source or another view. `append_only`: none is a retraction."""
 
     relation: str
     collection: str
+    append_only: bool = False
 
     @property
     def title(self) -> str:

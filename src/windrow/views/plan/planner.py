@@ -7,7 +7,7 @@ of it is handled by one method here, and what has no method is refused by its na
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -90,7 +90,10 @@ _CONSTANTS = re.compile(r"`(?:[^`]|``)*`|('(?:[^'\\]|\\.)*'|(?<![\w.@])\d[\w.]*)
 
 
 class Planner:
-    """Plans one view. `relations` maps the RDD of a leaf to the relation that it stands for."""
+    """Plans one view. `relations` maps the RDD of a leaf to the relation that it stands for.
+
+    `append_only` are the relations whose rows are never retracted.
+    """
 
     def __init__(
         self,
@@ -99,8 +102,10 @@ class Planner:
         collections: Mapping[str, str],
         settings: Mapping[str, str] | None = None,
         properties: Mapping[str, str] | None = None,
+        append_only: Container[str] = (),
     ) -> None:
         self._c = catalyst
+        self._append_only = append_only
         self._properties = properties or {}
         self._relations = relations
         self._collections = collections
@@ -150,7 +155,8 @@ class Planner:
             )
         columns = self._names(java)
         identity = digest("input", self._collections[name], columns, self._meaning)
-        return Input(identity, java, columns, name, self._collections[name])
+        grows = name in self._append_only
+        return Input(identity, java, columns, name, self._collections[name], grows)
 
     def _constant(self, java: Any, content: str) -> Node:
         types = [self._c.type_of(one).simpleString() for one in self._c.output(java)]
