@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from windrow.errors import RelationNotFoundError, TimeRangeError, UnsupportedSQL
 from windrow.shard.read import Read
+from windrow.spark.hints import GroupSizes
 from windrow.spark.parsing import parse
 from windrow.spark.plans import TRAVEL, Rewriting, aliased, frame_of, kind, names_of, plan_of
 from windrow.spark.schemas import quoted
@@ -290,7 +291,9 @@ class Relations(Names):
             return aliased(self.session, parts[0], plan_of(self.leaf(own.name)))
 
         with sql_errors():
-            return frame_of(session or self.session, Rewriting(self.session, put).plan(plan))
+            sizes = GroupSizes(session or self.session)
+            parsed = Rewriting(self.session, put).plan(sizes.taken(plan))
+            return sizes.carried(frame_of(session or self.session, parsed))
 
     def planned_view(self, view: Relation) -> DataFrame:
         """The query of a view over leaves, under the settings it was created with."""

@@ -43,7 +43,7 @@ from windrow.views.relations import Relations
 from windrow.views.retractions import give_up, retracted_row
 from windrow.views.source_files import NUMBER, SourceFiles
 from windrow.views.storable import Storable, key_columns
-from windrow.views.tables import APPEND_ONLY, declared, definition_of, is_true
+from windrow.views.tables import APPEND_ONLY, declared, definition_of
 from windrow.views.writing import ATTEMPTS
 
 if TYPE_CHECKING:
@@ -164,9 +164,11 @@ class Sources:
 
     def _create(self, statement: CreateTable, given: Files) -> None:
         name, session = statement.name, self._relations.session
-        declared_so = [v for k, v in given.options.items() if k.lower() == APPEND_ONLY]
-        options = {k: v for k, v in given.options.items() if k.lower() != APPEND_ONLY}
+        # An option of ours is a property: it is not for Spark, and can be unset.
+        own = {k.lower(): v for k, v in given.options.items() if k.lower() == APPEND_ONLY}
+        options = {k: v for k, v in given.options.items() if k.lower() not in own}
         given = replace(given, options=options)
+        statement = replace(statement, properties={**statement.properties, **own})
         files = SourceFiles(name, given.format, self._store(given.location), given.options)
         if statement.columns:
             files.stamps()  # it has to be there
@@ -182,7 +184,6 @@ class Sources:
         id = self._history.create_collection(columns, key)
         definition = {
             **definition_of(statement, schema),
-            **({APPEND_ONLY: True} if any(is_true(name, one) for one in declared_so) else {}),
             "kind": "source",
             "collection": id,
             "created": at,
