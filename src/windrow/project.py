@@ -90,14 +90,17 @@ class Project:
         """
         self._statements.create_source(name, definition, append_only)
 
-    def view(self, name: str, df: DataFrame) -> None:
+    def view(
+        self, name: str, df: DataFrame, *, properties: Mapping[str, str] | None = None
+    ) -> None:
         """Create a view of a DataFrame that was made of the project's relations.
 
         They come from `read`, `sql` or `table(...).rows()`; what counts is the query, not the time
         at which they were read. A process that did not create the view calls this again, with the
-        same DataFrame, before views are brought up to date.
+        same DataFrame, before views are brought up to date. `properties` are those of
+        TBLPROPERTIES, which choose plans.
         """
-        self._statements.create_view(name, df)
+        self._statements.create_view(name, df, properties)
 
     def tick(self) -> TickSummary:
         """Read what is new in sources, and bring all views up to date, in one commit."""

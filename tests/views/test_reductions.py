@@ -1,7 +1,8 @@
-"""Aggregates in place: states, sorted values and sets of values, against Spark and each other.
+"""Aggregates in place: states, values of min and max, and sets, against Spark and each other.
 
-Each query is maintained twice, by the plan that is chosen and by computing whole groups, through
-histories in which groups vanish and return, extremes are retracted, and values repeat.
+Each query is maintained by the plan that is chosen, by those that can be forced, and by computing
+whole groups, through histories in which groups vanish and return, extremes are retracted, and
+values repeat.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from view_oracle import History, View
+from view_oracle import History, Model, View
 from view_tables import TABLES, SharedRows, batches, first_rows
 
 import windrow
@@ -52,20 +53,40 @@ QUERIES = {
 }
 
 
-def start(spark: Any, folder: Path, queries: Mapping[str, str]) -> History:
+# Which queries are maintained by which forced plans. Groups are larger and smaller than 17 rows.
+FORCED = {
+    "basic": ("'reduce' = 'basic'", tuple(QUERIES)),
+    "bucketed": (
+        "'reduce' = 'bucketed', 'expected_group_size' = '17'",
+        ("in_place_by_group", "in_place_of_all", "mixed_by_group"),
+    ),
+    "growing": ("'reduce' = 'monotonic'", ("in_place_by_group", "in_place_of_all", "mixed_of_all")),
+}
+
+
+def start(
+    spark: Any, folder: Path, queries: Mapping[str, str], forced: tuple[str, ...], more: str = ""
+) -> History:
+    """A project with all queries, each by the chosen plan and by some that are forced."""
     project = windrow.Project(folder, spark=spark, progress=False)
-    history = History.start(project, spark, TABLES)
+    for name, columns in TABLES.items():
+        project.sql(f"CREATE TABLE {name} ({columns}) {more}")
+    history = History(project, Model(spark, TABLES), spark)
     for name, query in queries.items():
         history.create(name, query)
-        project.sql(
-            f"CREATE MATERIALIZED VIEW basic_{name} TBLPROPERTIES ('reduce' = 'basic') AS {query}"
-        )
-        history.views[f"basic_{name}"] = View(f"basic_{name}", query)
+        for plan in forced:
+            properties, chosen = FORCED[plan]
+            if name in chosen:
+                own = f"{plan}_{name}"
+                project.sql(
+                    f"CREATE MATERIALIZED VIEW {own} TBLPROPERTIES ({properties}) AS {query}"
+                )
+                history.views[own] = View(own, query)
     return history
 
 
 @pytest.mark.parametrize("large", [False, True], ids=["one task", "exchanged"])
-def test_both_plans_equal_spark(
+def test_all_plans_equal_spark(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, large: bool
 ) -> None:
     from windrow.views import engine
@@ -75,7 +96,7 @@ def test_both_plans_equal_spark(
         monkeypatch.setattr(engine, "LARGE", 0)
         queries = {"in_place_by_group": QUERIES["in_place_by_group"]}
     rows = SharedRows(random.Random(7))
-    history = start(spark, tmp_path, queries)
+    history = start(spark, tmp_path, queries, ("basic", "bucketed"))
     history.check()  # over nothing
     history.apply(first_rows(rows))
     for what, batch in batches(history.model, rows):
@@ -86,18 +107,35 @@ def test_both_plans_equal_spark(
     history.apply({"t": [(rows.row("t"), 1) for _ in range(20)]})
 
 
+def test_plans_over_rows_that_only_come_equal_spark(spark: Any, tmp_path: Path) -> None:
+    rows = SharedRows(random.Random(11))
+    queries = {name: QUERIES[name] for name in FORCED["growing"][1]}
+    growing = "TBLPROPERTIES ('append_only' = 'true')"
+    history = start(spark, tmp_path, queries, ("growing", "bucketed"), growing)
+    assert "hierarchical, monotonic" in history.project._statements.explain("in_place_by_group")
+    kept = history.project._statements.history.catalogue["in_place_by_group"]["arrangements"]
+    assert len(kept) == 7  # totals, and the sets of six DISTINCT functions; no values
+    history.apply({"t": [(rows.row("t"), 1) for _ in range(25)]})
+    history.apply({"t": [(row, 1) for row in history.model.rows["t"][:5]]})  # the same again
+    history.apply({"t": [(rows.row("t"), 2) for _ in range(10)]})
+
+
 def test_the_extreme_is_retracted_again_and_again(spark: Any, tmp_path: Path) -> None:
     project = windrow.Project(tmp_path, spark=spark, progress=False)
     project.sql("CREATE TABLE t (k INT, v INT)")
+    query = "SELECT {} k, min(v) AS a, max(v) AS b FROM t GROUP BY k"
+    project.sql(f"CREATE MATERIALIZED VIEW m AS {query.format('')}")
     project.sql(
-        "CREATE MATERIALIZED VIEW m AS SELECT k, min(v) AS a, max(v) AS b FROM t GROUP BY k"
+        "CREATE MATERIALIZED VIEW n TBLPROPERTIES ('reduce' = 'bucketed') AS "
+        + query.format("/*+ EXPECTED_GROUP_SIZE(300) */")
     )
     project.sql("INSERT INTO t SELECT id % 2, id FROM range(100)")
     for low in range(0, 90, 30):
         project.sql(f"DELETE FROM t WHERE v < {low + 30}")
         project.tick()
-        found = {row.k: (row.a, row.b) for row in project.read("m").collect()}
-        assert found == {0: (low + 30, 98), 1: (low + 31, 99)}
+        for view in "mn":
+            found = {row.k: (row.a, row.b) for row in project.read(view).collect()}
+            assert found == {0: (low + 30, 98), 1: (low + 31, 99)}
     project.sql("INSERT INTO t VALUES (0, 98), (0, 98)")
     project.sql("DELETE FROM t WHERE v = 99")
     project.tick()

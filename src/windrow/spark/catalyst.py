@@ -432,7 +432,7 @@ class Catalyst:
             for function, result in zip(split.functions, split.results, strict=True)
         ]
         values = self.seq([*keys, *functions])
-        return self.logical.Aggregate(self.seq(keys), values, child, self.none)
+        return self.logical.Aggregate(self.seq(keys), values, child, java.hint())
 
     def sorted(self, order: Sequence[Expression], plan: Plan) -> Plan:
         return self.logical.Sort(self.seq(order), True, plan, self.none)

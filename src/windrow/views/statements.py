@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from windrow.errors import OptionError, RelationExistsError, UnsupportedSQL, WindrowError
@@ -106,11 +106,14 @@ class Statements:
         check_name(name, "source")
         self.sources.define(name, definition, append_only)
 
-    def create_view(self, name: str, frame: DataFrame) -> None:
+    def create_view(
+        self, name: str, frame: DataFrame, properties: Mapping[str, str] | None = None
+    ) -> None:
         self.history.refresh()
         check_name(name, "view")
         self.sources.ingest()
-        self.views.create(name, self.relations.planned_frame(frame), text=None)
+        planned = self.relations.planned_frame(frame)
+        self.views.create(name, planned, text=None, properties=properties)
 
     def read(self, name: str, as_of: Any = None) -> DataFrame:
         self.history.refresh()

@@ -45,8 +45,6 @@ class Growth:
         return f"{'append-only' if self.only_grows else 'not append-only'}: {self.why}"
 
 
-SNAPSHOT = Growth(True, "a fill reads consolidated snapshots, in which nothing is retracted")
-
 # What takes rows back even if both of its inputs only grow.
 _JOINS = {
     "left outer": "a left outer join takes back the row without a match when one comes",

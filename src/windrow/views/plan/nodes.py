@@ -17,6 +17,7 @@ from typing import Any
 import pyarrow as pa
 
 from windrow.rows.sortkeys import Direction
+from windrow.views.plan.hints import GroupSize
 from windrow.views.plan.reductions import Accumulated, Extreme
 
 
@@ -36,7 +37,7 @@ class Arrangement:
     order: tuple[str, ...] = ()  # columns by which the rows of a key are sorted
 
     def __str__(self) -> str:
-        by = ", ".join(self.key) if self.key != ("_all",) else "nothing"
+        by = ", ".join(name for name in self.key if name != "_all") or "nothing"
         columns = [name for name in self.schema.names if name != "_all"]
         order = f" in the order of {', '.join(self.order)}" if self.order else ""
         return f"{self.what} by ({by}){order}: {', '.join(columns) or 'no columns'}"
@@ -190,10 +191,16 @@ class Recompute(Node):
 
 @dataclass(frozen=True)
 class Reduce(Recompute):
-    """Aggregate functions by group."""
+    """Aggregate functions by group. `why` says who wants it so, if another plan would do."""
 
     groups: tuple[str, ...]
     functions: tuple[str, ...]
+    why: str = ""
+
+    @property
+    def details(self) -> tuple[str, ...]:
+        basic = f"basic: computed of all rows of a touched group; {self.why}"
+        return (*([basic] if self.why else []), *super().details)
 
     @property
     def title(self) -> str:
@@ -214,13 +221,54 @@ class Basic:
     results: Arrangement
 
 
+_HOW = {
+    "monotonic": "the best value so far is all that is kept",
+    "sorted": "the next value is found in the sorted ones",
+    "bucketed": "the next value advances from its subgroup",
+}
+
+
+@dataclass(frozen=True)
+class ExtremeValue:
+    """A value of min or max by its number, and which of them are wanted (True: the largest).
+
+    `stored` is what is kept of it: nothing, one collection in order, or of each level what comes
+    into it and what it rejects (the last rejects nothing).
+    """
+
+    value: int
+    sides: tuple[bool, ...]
+    stored: tuple[Arrangement, ...]
+
+
+@dataclass(frozen=True)
+class Extremes:
+    """How min and max are maintained: `plan` is monotonic, sorted or bucketed, and `why`.
+
+    `size` is that of groups, for which a bucketed plan has its levels.
+    """
+
+    plan: str
+    why: str
+    values: tuple[ExtremeValue, ...]
+    size: GroupSize | None
+
+    @property
+    def arrangements(self) -> list[Arrangement]:
+        return [one for value in self.values for one in value.stored]
+
+    def __str__(self) -> str:
+        levels = "" if self.size is None else f", {self.size.levels} levels for {self.size}"
+        return f"hierarchical, {self.plan}: {_HOW[self.plan]}{levels}; {self.why}"
+
+
 @dataclass(frozen=True)
 class Accumulate(Node):
     """Aggregate functions by group, whose states are updated by what changes.
 
     `keys` and `values` are named expressions over the input. `totals` holds a row for each group:
-    how many rows it has, and the state of each function. `values` of min and max are `kept` in
-    their order, and those of DISTINCT functions as `sets`, each with how often it is there.
+    how many rows it has, and the state of each function. What min and max need beside it is told by
+    `extremes`; values of DISTINCT functions are `sets`, each with how often it is there.
     """
 
     over: Node
@@ -232,7 +280,7 @@ class Accumulate(Node):
     results: tuple[Any, ...] = field(repr=False, compare=False)
     output: tuple[Any, ...] = field(repr=False, compare=False)
     totals: Arrangement
-    kept: tuple[tuple[int, Arrangement], ...]  # by the number of the value
+    extremes: Extremes | None
     sets: tuple[tuple[tuple[int, ...], Arrangement], ...]  # by the numbers of the values
     basic: Basic | None
 
@@ -242,7 +290,7 @@ class Accumulate(Node):
 
     @property
     def arrangements(self) -> tuple[Arrangement, ...]:
-        kept = [one for _, one in self.kept]
+        kept = [] if self.extremes is None else self.extremes.arrangements
         sets = [one for _, one in self.sets]
         basic = [] if self.basic is None else [self.basic.rows, self.basic.results]
         return (self.totals, *kept, *sets, *basic)
@@ -259,8 +307,8 @@ class Accumulate(Node):
             lines.append("accumulable: states are updated in place, no values are kept")
         if self.sets:
             lines.append("accumulable over distinct values: their changes update states in place")
-        if self.kept:
-            lines.append("hierarchical: the next value is found in the sorted ones")
+        if self.extremes is not None:
+            lines.append(str(self.extremes))
         if self.basic is not None:
             texts = ", ".join(self.basic.texts)
             lines.append(f"basic: {texts}: computed of all rows of a touched group")

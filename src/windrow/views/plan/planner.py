@@ -12,13 +12,11 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.types import (
-    ArrayType,
     BinaryType,
     BooleanType,
     ByteType,
     DataType,
     DateType,
-    MapType,
     NumericType,
     StringType,
     StructField,
@@ -29,18 +27,16 @@ from pyspark.sql.types import (
 
 from windrow.errors import UnsupportedSQL
 from windrow.rows.sortkeys import Direction
-from windrow.spark.catalyst import Catalyst, SplitAggregate
+from windrow.spark.catalyst import Catalyst
 from windrow.storage.names import digest
+from windrow.views.plan.aggregates import AggregatePlanning
+from windrow.views.plan.keys import comparable as _comparable
 from windrow.views.plan.nodes import (
-    Accumulate,
     Arrangement,
-    Basic,
     Constant,
-    Distinct,
     Input,
     Join,
     Node,
-    Reduce,
     Stateless,
     TopK,
     TopRows,
@@ -48,18 +44,15 @@ from windrow.views.plan.nodes import (
     Windows,
 )
 from windrow.views.plan.order import by_whole_row, decided_windows, with_order_beneath
-from windrow.views.plan.reductions import (
-    Accumulated,
-    Extreme,
-    Reduction,
-    reduction_of,
-    totals_fields,
-)
+from windrow.views.plan.texts import EVERYTHING
+from windrow.views.plan.texts import ID as _ID
+from windrow.views.plan.texts import numbered as _numbered
+from windrow.views.plan.texts import plain as _plain
+from windrow.views.plan.texts import unique as _unique
 from windrow.views.stored import stored_fields
 
-EVERYTHING = "_all"
 # Properties of a view that force a plan.
-REDUCE, TOP_K, BASIC = "reduce", "topk", "basic"
+TOP_K, BASIC = "topk", "basic"
 LARGEST_TOP = 100_000  # rows of a group that are kept as its first; more are computed by Spark
 _RANKS = {"RowNumber": "row_number", "Rank": "rank", "DenseRank": "dense_rank"}
 _STATELESS = {
@@ -82,14 +75,11 @@ _KINDS = {
     "ExistenceJoin": "existence",
     "LeftSingle": "left single",
 }
-_ID = re.compile(r"#(\d+)L?")
-# Names in which Spark puts a number that differs from one process to the next.
-_NUMBERED = re.compile(r"(\blambda \w+?|\b_gen_alias|\b_common_expr|\b_we|\b_w)_?\d+(?=#|\b)")
 # Names in quotes, then constants: texts and numbers.
 _CONSTANTS = re.compile(r"`(?:[^`]|``)*`|('(?:[^'\\]|\\.)*'|(?<![\w.@])\d[\w.]*)", re.S)
 
 
-class Planner:
+class Planner(AggregatePlanning):
     """Plans one view. `relations` maps the RDD of a leaf to the relation that it stands for.
 
     `append_only` are the relations whose rows are never retracted.
@@ -296,171 +286,10 @@ class Planner:
             swapped,
         )
 
-    # Operators that Spark computes again for touched keys.
-
-    def _aggregate(self, java: Any) -> Node:
-        c = self._c
-        split = c.split_aggregate(java)
-        if any(c.has_scalar_subquery(one) for one in split.output):
-            # Beside the functions: a projection over them. Within one, it is handled next.
-            return self._node(c.project(split.output, c.aggregate_alone(java, split)))
-        rewritten = self._without_subqueries(java)
-        if rewritten is not None:
-            return self._node(rewritten)
-        plain = all(_comparable(c, key) is key for key in split.keys)
-        reduction = reduction_of(c, split) if plain and split.functions else None
-        if reduction is not None and self._properties.get(REDUCE) != BASIC:
-            return self._projected(java, split, self._accumulate(java, split, reduction))
-        expanded = c.expanded_distinct(java)
-        if expanded is not None:
-            return self._node(expanded)
-        over = self._node(java.child())
-        found = [_comparable(c, key) for key in split.keys]
-        plain = all(one is key for one, key in zip(found, split.keys, strict=True))
-        keys = [key for key in found if key is not None]
-        if not split.functions and split.keys and plain:
-            rows = self._arranged_as(over, split.keys, split.keys, "distinct rows")
-            node: Node = Distinct(
-                self._identity(java, (over,), "distinct"), java, self._names(java), over, rows
-            )
-        else:
-            inputs = self._inputs_of(split.functions, java.child())
-            known = {c.id_of(key) for key in split.keys}
-            inputs = [one for one in inputs if c.id_of(one) not in known]
-            extra = [key for key in keys if not any(key is one for one in split.keys)]
-            rows = self._arranged_as(over, [*split.keys, *inputs, *extra], keys, "rows")
-            outputs = [key.toAttribute() for key in split.keys]
-            functions = self._normal(self._texts([*split.keys, *split.functions]), over)
-            results = self._arranged(
-                over, [*outputs, *split.results], outputs, "results", functions
-            )
-            node = Reduce(
-                self._identity(java, (over,), "reduce"),
-                java,
-                self._names(java),
-                over,
-                rows,
-                results,
-                (split,),
-                tuple(_plain(key.toString()) for key in split.keys),
-                tuple(_plain(one.toString()) for one in split.functions),
-            )
-        return self._projected(java, split, node)
-
-    def _projected(self, java: Any, split: SplitAggregate, node: Node) -> Node:
-        """What an aggregate gives, from its keys and the results of its functions."""
-        text = ", ".join(_plain(one.toString()) for one in split.output)
-        identity = self._identity(java, node.inputs)
-        return Stateless(identity, java, self._names(java), (node,), "Project", f"[{text}]")
-
-    def _accumulate(self, java: Any, split: SplitAggregate, reduction: Reduction) -> Node:
-        """States of groups, sorted values of min and max, and sets of distinct values."""
-        over = self._node(java.child())
-        keys = list(split.keys)
-        values = reduction.values
-        names = _unique([_plain(str(one.name())) for one in (*keys, *values)])
-        fields = self._fields(names, [*keys, *values])
-        width = len(keys)
-        if not keys:
-            schema, keys = self._with_constant(pa.schema([]), [])
-            fields = [*schema, *fields]
-            names, width = [EVERYTHING, *names], 1
-        key = tuple(names[:width])
-        texts = [self._normal(self._text(one), over) for one in (*keys, *values)]
-        ordered = {one.value for one in reduction.functions if isinstance(one, Extreme)}
-
-        def kept(
-            what: str, numbers: Sequence[int], by: Sequence[str], order: str = ""
-        ) -> Arrangement:
-            chosen = [*range(width), *(width + number for number in numbers)]
-            about = [[texts[i], str(fields[i].type)] for i in chosen]
-            return Arrangement(
-                digest("kept", what, over.identity, about, bool(order)),
-                tuple(by),
-                pa.schema([fields[i] for i in chosen]),
-                what,
-                (),
-                (order,) if order else (),
-            )
-
-        extremes = tuple(
-            (number, kept("values", [number], key, names[width + number]))
-            for number in sorted(ordered)
-        )
-        chosen = dict.fromkeys(
-            one.values
-            for one in reduction.functions
-            if isinstance(one, Accumulated) and one.distinct
-        )
-        sets = tuple(
-            (
-                numbers,
-                kept("distinct values", numbers, [*key, *(names[width + n] for n in numbers)]),
-            )
-            for numbers in chosen
-        )
-        totals = totals_fields(reduction.functions, fields[width:])
-        functions = [str(one) for one in reduction.functions]
-        return Accumulate(
-            self._identity(java, (over,), "reduce"),
-            java,
-            self._names(java),
-            over,
-            tuple(_plain(one.toString()) for one in split.keys),
-            tuple(_plain(one.toString()) for one in split.functions),
-            tuple(keys),
-            tuple(values),
-            tuple(reduction.functions),
-            tuple(reduction.results),
-            tuple(reduction.output),
-            Arrangement(
-                digest("kept", "totals", over.identity, texts, functions, str(totals)),
-                key,
-                pa.schema([*fields[:width], *totals]),
-                "totals",
-                (),
-            ),
-            extremes,
-            sets,
-            self._basic(java, over, keys, split, reduction) if reduction.basic else None,
-        )
-
-    def _basic(
-        self,
-        java: Any,
-        over: Node,
-        keys: Sequence[Any],
-        split: SplitAggregate,
-        reduction: Reduction,
-    ) -> Basic:
-        """What is kept for the functions that Spark computes, beside those that it does not."""
-        c = self._c
-        known = {c.id_of(key) for key in keys}
-        inputs = self._inputs_of(reduction.basic, java.child())
-        inputs = [one for one in inputs if c.id_of(one) not in known]
-        rows = self._arranged_as(over, [*keys, *inputs], keys, "rows")
-        outputs = [key.toAttribute() for key in keys]
-        functions = self._normal(self._texts([*split.keys, *split.functions]), over)
-        basic = [one.resultAttribute() for one in reduction.basic]
-        columns = [*outputs, *basic, *reduction.results]
-        return Basic(
-            tuple(reduction.basic),
-            tuple(_plain(one.toString()) for one in reduction.basic),
-            rows,
-            self._arranged_as(over, columns, outputs, "results", functions),
-        )
+    # Operators that Spark computes again for touched keys; aggregates have a module of their own.
 
     def _groups(self, java: Any) -> list[Any]:
         return self._c.items(java.groupingExpressions())
-
-    def _inputs_of(self, expressions: Sequence[Any], child: Any) -> list[Any]:
-        """The attributes of `child` that expressions refer to."""
-        needed = {
-            int(attribute.exprId().id())
-            for one in expressions
-            for attribute in self._c.items(one.references().toSeq())
-        }
-        return [one for one in self._c.output(child) if self._c.id_of(one) in needed]
 
     def _window(self, java: Any) -> Node:
         """A stack of windows over the same partitions is one operator."""
@@ -792,26 +621,6 @@ class Planner:
         return places
 
 
-def _comparable(c: Catalyst, key: Any) -> Any | None:
-    """A key as one that is equal where Spark takes keys for equal: itself, in most cases.
-
-    None: nothing stored is. What is kept has then a coarser key, and Spark compares.
-    """
-    type_ = c.type_of(key)
-    value = key.child() if c.kind(key) == "Alias" else key
-    if c.is_session(key):  # Spark merges sessions that overlap
-        return None
-    if isinstance(type_, StringType):
-        if type_.collation == "UTF8_BINARY":
-            return key
-        return c.named(c.expressions.CollationKey(value), "collation_key")
-    if isinstance(type_, MapType):  # Spark has sorted its entries
-        if _is_bytewise(type_.keyType) and _is_bytewise(type_.valueType):
-            return c.named(c.expressions.MapEntries(value), "entries")
-        return None
-    return key if _is_bytewise(type_) else None
-
-
 def _has_order_keys(type_: DataType) -> bool:
     """Whether what is stored of values is in their order."""
     if isinstance(type_, StringType):
@@ -820,49 +629,6 @@ def _has_order_keys(type_: DataType) -> bool:
         type_,
         (NumericType, BooleanType, BinaryType, DateType, TimestampType, TimestampNTZType),
     )
-
-
-def _is_bytewise(type_: DataType) -> bool:
-    """Whether values are equal only if what is stored of them is."""
-    match type_:
-        case ArrayType():
-            return _is_bytewise(type_.elementType)
-        case StructType():
-            return all(_is_bytewise(field.dataType) for field in type_)
-        case StringType():
-            return type_.collation == "UTF8_BINARY"
-    return not isinstance(type_, MapType)
-
-
-def _place(places: dict[str, int], id: str) -> str:
-    """A column by its place among the inputs; one that is new, by when it is first seen."""
-    if id not in places:
-        places[id] = len(places)
-    return f"#{places[id]}"
-
-
-def _numbered(text: str, places: dict[str, int]) -> str:
-    """A text in which columns are known by their places, the same in every process."""
-    return _ID.sub(lambda m: _place(places, m[1]), _NUMBERED.sub(r"\1", text))
-
-
-def _plain(text: str) -> str:
-    """An expression for people: without the identities of its columns."""
-    return _ID.sub("", _NUMBERED.sub(r"\1", text))
-
-
-def _unique(names: Sequence[str]) -> list[str]:
-    """Names for stored columns: none twice, none that means something else, none empty."""
-    taken: set[str] = {"_time", "_diff", "_hash", "_prefix", EVERYTHING}
-    out = []
-    for name in names:
-        plain = re.sub(r"[^A-Za-z0-9_]+", "_", name).strip("_")[:60] or "column"
-        found, n = plain, 2
-        while found.lower() in taken:
-            found, n = f"{plain}_{n}", n + 1
-        taken.add(found.lower())
-        out.append(found)
-    return out
 
 
 def _can_be_key(type_: pa.DataType) -> bool:

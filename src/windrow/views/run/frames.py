@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -28,6 +29,8 @@ from windrow.views.plan.nodes import (
     Basic,
     Constant,
     Distinct,
+    Extremes,
+    ExtremeValue,
     Input,
     Join,
     Node,
@@ -39,7 +42,8 @@ from windrow.views.plan.nodes import (
     ViewPlan,
     Windows,
 )
-from windrow.views.run import joining, reducing, stages, topping
+from windrow.views.run import extremes, joining, reducing, stages, topping
+from windrow.views.run.levels import Level
 from windrow.views.run.task import Arranged, Job
 from windrow.views.stored import from_stored, stored_type, to_stored
 
@@ -304,9 +308,24 @@ class Frames:
             "functions": node.functions,
             "types": tuple(spark_to_arrow_schema(self._struct(node.results)).types),
             "totals": self._arranged(node.totals),
-            "kept": tuple((number, self._arranged(one)) for number, one in node.kept),
+            "extremes": self._extremes(node.extremes),
             "sets": tuple((numbers, self._arranged(one)) for numbers, one in node.sets),
         }
+
+    def _extremes(self, found: Extremes | None) -> tuple[tuple[int, extremes.Extremes], ...]:
+        """How the least and largest of each value are maintained."""
+        if found is None:
+            return ()
+        return tuple((one.value, self._extreme(found.plan, one)) for one in found.values)
+
+    def _extreme(self, plan: str, one: ExtremeValue) -> extremes.Extremes:
+        stored = [self._arranged(arrangement) for arrangement in one.stored]
+        if plan == "monotonic":
+            return extremes.Growing()
+        if plan == "sorted":
+            return extremes.Sorted(*stored)
+        pairs = zip_longest(stored[::2], stored[1::2])
+        return extremes.Leveled(tuple(Level(*pair) for pair in pairs), one.sides)
 
     def _mixture(self, node: Accumulate, basic: Basic, frame: DataFrame, given: pa.Schema) -> Piece:
         """Functions whose states are kept, beside those that Spark computes.

@@ -2,7 +2,7 @@
 
     changes ─▶ groups ─┬─▶ states lifted from rows ─────────────▶ combined with those of the totals
                        ├─▶ sets of distinct values, counted ────▶ the same, from what comes and goes
-                       └─▶ sorted values ───────────────────────▶ the least or largest that is left
+                       └─▶ values of min and max ───────────────▶ the least or largest that is left
 
 A group's totals are one row: how many rows the group has, and the state of each function. The
 result of a group before the tick follows from its totals before it, so results are not kept.
@@ -10,7 +10,7 @@ result of a group before the tick follows from its totals before it, so results 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,41 +20,49 @@ import pyarrow as pa
 from windrow.algebra.grouping import group_sums
 from windrow.algebra.kinds.kind import ROWS
 from windrow.errors import DataError
-from windrow.rows.ordering import exact
 from windrow.rows.types import single_chunk
-from windrow.shard.edges import Change, edges
 from windrow.updates import DIFF
 from windrow.views.plan.reductions import Accumulated, Extreme
+from windrow.views.run.extremes import Extremes
 from windrow.views.run.joining import side_of
 from windrow.views.run.stages import GONE, ROW, UNTOUCHED, Stage, check_weights, ordered
 from windrow.views.run.task import Arranged, Task
-from windrow.views.run.weighted import Groups, Weighted, concatenated, distinct, take
+from windrow.views.run.weighted import (
+    Groups,
+    Weighted,
+    concatenated,
+    distinct,
+    number_rows,
+    take,
+)
+
+_NONE = np.zeros(0, np.int64)
 
 
 @dataclass(frozen=True)
 class Reduce(Stage):
     """Takes key columns, values and `_diff`; gives key columns, results and `_diff`.
 
-    `types` are those of the results. `kept` and `sets` are the state of sorted values and of
-    distinct ones, by the numbers of the values.
+    `types` are those of the results. `extremes` say how min and max are maintained, and `sets` are
+    the state of distinct values, both by the numbers of the values.
     """
 
     functions: tuple[Accumulated | Extreme, ...]
     types: tuple[pa.DataType, ...]
     totals: Arranged
-    kept: tuple[tuple[int, Arranged], ...]
+    extremes: tuple[tuple[int, Extremes], ...]
     sets: tuple[tuple[tuple[int, ...], Arranged], ...]
 
     def compute(self, task: Task, table: pa.Table) -> Iterator[pa.Table]:
         delta = self._delta(table, 0, len(self.given) - 1)
         groups = self._groups(task, delta.rows)
         if groups is not None:
-            kept, old = self._updated(task, delta, groups)
-            for totals, sign in ((kept, 1), (old, -1)):
-                if totals.size:
-                    columns = [*self._keys(totals), *self._results(totals)]
-                    columns.append(pa.array(np.full(totals.size, sign)))
-                    yield pa.table(columns, names=self.gives.names)
+            for found in _different(*self._updated(task, delta, groups), self._given_out):
+                yield found.rename_columns(self.gives.names)
+
+    def _given_out(self, totals: Weighted) -> pa.Table:
+        columns = [*self._keys(totals), *self._results(totals)]
+        return pa.table(columns, names=[f"c{i}" for i in range(len(columns))])
 
     def _delta(self, table: pa.Table, start: int, end: int) -> Weighted:
         """The changes of some columns, after those of the key: v0, v1 and so on."""
@@ -83,7 +91,10 @@ class Reduce(Stage):
         at = groups.of(old.rows.select(keys))
         before = _Totals.of(old.rows.drop_columns(keys), at, groups.count)
         changed = {one: self._entered(task, delta, one) for one, _ in self.sets}
-        sorted_ = {value: self._values(task, delta, groups, value) for value, _ in self.kept}
+        values = {
+            value: extremes.updated(task, self._values(delta, value), groups)
+            for value, extremes in self.extremes
+        }
         rows = before.rows + group_sums(delta.weights, numbers, groups.count)
         _check_rows(groups.keys, rows)
         columns: list[pa.Array] = [pa.array(rows)]
@@ -91,7 +102,7 @@ class Reduce(Stage):
             place = len(columns)
             if isinstance(one, Extreme):
                 was = before.columns[place]
-                columns.append(self._extreme(task, sorted_[one.value], groups, one, was))
+                columns.append(values[one.value].best(one.largest, was))
                 continue
             entered, owners = delta, numbers
             if one.distinct:
@@ -148,40 +159,11 @@ class Reduce(Stage):
         at = np.flatnonzero(change)
         return Weighted(take(side.rows, at), change[at])
 
-    def _values(self, task: Task, delta: Weighted, groups: Groups, value: int) -> Change:
-        """The changes of a column's values, by group; they are kept in order."""
-        keys, column = list(self.totals.key), f"v{value}"
-        arranged = dict(self.kept)[value]
+    def _values(self, delta: Weighted, value: int) -> Weighted:
+        """The changes of a column's values: key columns, and the value, which is never NULL."""
+        column = f"v{value}"
         known = _known(delta, [column])
-        rows = known.rows.select([*keys, column]).rename_columns(arranged.schema.names)
-        values = Weighted(rows, known.weights).consolidated()
-        task.write(arranged, values)
-        owners = groups.of(values.rows.select(keys))
-        return Change(owners, single_chunk(values.rows.columns[-1]), values.weights)
-
-    def _extreme(
-        self, task: Task, change: Change, groups: Groups, one: Extreme, was: pa.Array
-    ) -> pa.Array:
-        """The least or largest value of each group after the change."""
-        best, is_gone = _after(one, groups.count, change, was)
-        if not is_gone.any():
-            return best
-        # The value that a group had is retracted: the next one is looked up.
-        open_ = np.flatnonzero(is_gone)
-        places = np.full(groups.count, -1)
-        places[open_] = np.arange(open_.size)
-        mine = places[change.keys] >= 0
-        of_open = Change(
-            places[change.keys[mine]], change.values.filter(pa.array(mine)), change.diffs[mine]
-        )
-        arranged = dict(self.kept)[one.value]
-        read = task.collection(arranged.collection).snapshot(task.run.lower - 1)
-        wanted = take(groups.keys, open_).rename_columns(list(arranged.key))
-        name = arranged.order[0]
-        found = edges(read, wanted, name, largest=one.largest, change=of_open)
-        together = pa.concat_arrays([best, found])
-        chosen = np.where(is_gone, groups.count + places, np.arange(groups.count))
-        return together.take(pa.array(chosen))
+        return Weighted(known.rows.select([*self.totals.key, column]), known.weights).consolidated()
 
 
 @dataclass(frozen=True)
@@ -238,6 +220,21 @@ class ReduceSome(Reduce):
         return pa.table([*columns, *results], names=self.gives.names)
 
 
+def _different(
+    after: Weighted, before: Weighted, given_out: Callable[[Weighted], pa.Table]
+) -> Iterator[pa.Table]:
+    """What is given out of totals after and before a change, where it is not the same."""
+    tables = {sign: given_out(one) for sign, one in ((1, after), (-1, before)) if one.size}
+    numbers = (
+        dict(zip(tables, number_rows(list(tables.values()))[0], strict=True)) if tables else {}
+    )
+    for sign, table in tables.items():
+        other = numbers.get(-sign, _NONE)
+        at = np.flatnonzero(~np.isin(numbers[sign], other))
+        if at.size:
+            yield take(table, at).append_column(DIFF, pa.array(np.full(at.size, sign)))
+
+
 @dataclass(frozen=True)
 class _Totals:
     """The totals of all touched groups: rows (0 where a group is new), and all columns."""
@@ -291,27 +288,6 @@ def _accumulated(
     made = states.combine(both, np.concatenate([known, np.arange(count)]), count)
     fields = [field.name for field in states.fields]
     return [column for name, column in zip(fields, made.flatten(), strict=True) if name != ROWS]
-
-
-def _after(one: Extreme, count: int, change: Change, was: pa.Array) -> tuple[pa.Array, np.ndarray]:
-    """The best of what was and what comes; and the groups whose best is retracted."""
-    owner, changed, weights = change.keys, change.values, change.diffs
-    together = pa.concat_arrays([was, changed])
-    ranks = exact(together)
-    if one.largest:
-        ranks = ~ranks
-    had = was.is_valid().to_numpy(zero_copy_only=False)
-    before, now = ranks[:count], ranks[count:]
-    is_gone = np.zeros(count, np.bool_)
-    is_gone[owner[(weights < 0) & had[owner] & (now == before[owner])]] = True
-    comes = np.flatnonzero(weights > 0)
-    groups = np.concatenate([np.flatnonzero(had), owner[comes]])
-    places = np.concatenate([np.flatnonzero(had), count + comes])
-    order = np.lexsort((ranks[places], groups))
-    found, first = np.unique(groups[order], return_index=True)
-    best = np.full(count, -1)
-    best[found] = places[order[first]]
-    return together.take(pa.array(best, mask=best < 0)), is_gone
 
 
 def _known(delta: Weighted, names: Sequence[str]) -> Weighted:
