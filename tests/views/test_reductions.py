@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from view_oracle import History, Model, View
-from view_tables import TABLES, SharedRows, batches, first_rows
+from view_tables import TABLES, SharedRows, batches, first_rows, group_vanishes
 
 import windrow
 from windrow.errors import DataError
@@ -36,6 +36,11 @@ count(*) AS a0, sum(x) AS s0, max(n) AS e0, count(DISTINCT g) AS d0,
 sort_array(collect_list(n)) AS c0, percentile(id, 0.5) AS c1, max_by(g, struct(id, g)) AS c2,
 bit_xor(id) FILTER (WHERE b) AS c3
 """
+EXTREMES = """
+min(n) AS e0, max(n) AS e1, min(x) AS e2, max(x) AS e3, max(g) AS e4, min(f) AS e5,
+max(id) FILTER (WHERE b) AS e6, count(DISTINCT g) AS d0, sum(DISTINCT n) FILTER (WHERE b) AS d1,
+count(*) AS a0, sum(x) AS s0
+"""
 QUERIES = {
     "in_place_by_group": f"SELECT k, {IN_PLACE} FROM t GROUP BY k",
     "in_place_of_all": f"SELECT {IN_PLACE} FROM t",
@@ -51,16 +56,24 @@ QUERIES = {
     "mixed_by_group": f"SELECT k, {MIXED} FROM t GROUP BY k",
     "mixed_of_all": f"SELECT {MIXED} FROM t",
 }
+# Those that are maintained by each plan of min and max.
+OF_EXTREMES = {
+    "extremes_by_group": f"SELECT k, {EXTREMES} FROM t GROUP BY k",
+    "extremes_of_all": f"SELECT {EXTREMES}, sort_array(collect_list(n)) AS c0 FROM t",
+}
 
 
-# Which queries are maintained by which forced plans. Groups are larger and smaller than 17 rows.
+class RowsOfOne(SharedRows):
+    """Rows of the one table that is read here."""
+
+    sizes = {"t": SharedRows.sizes["t"]}  # noqa: RUF012 (as there)
+
+
+# Groups are larger and smaller than 17 rows.
 FORCED = {
-    "basic": ("'reduce' = 'basic'", tuple(QUERIES)),
-    "bucketed": (
-        "'reduce' = 'bucketed', 'expected_group_size' = '17'",
-        ("in_place_by_group", "in_place_of_all", "mixed_by_group"),
-    ),
-    "growing": ("'reduce' = 'monotonic'", ("in_place_by_group", "in_place_of_all", "mixed_of_all")),
+    "basic": "'reduce' = 'basic'",
+    "bucketed": "'reduce' = 'bucketed', 'expected_group_size' = '17'",
+    "growing": "'reduce' = 'monotonic'",
 }
 
 
@@ -69,19 +82,14 @@ def start(
 ) -> History:
     """A project with all queries, each by the chosen plan and by some that are forced."""
     project = windrow.Project(folder, spark=spark, progress=False)
-    for name, columns in TABLES.items():
-        project.sql(f"CREATE TABLE {name} ({columns}) {more}")
-    history = History(project, Model(spark, TABLES), spark)
+    project.sql(f"CREATE TABLE t ({TABLES['t']}) {more}")
+    history = History(project, Model(spark, {"t": TABLES["t"]}), spark)
     for name, query in queries.items():
         history.create(name, query)
         for plan in forced:
-            properties, chosen = FORCED[plan]
-            if name in chosen:
-                own = f"{plan}_{name}"
-                project.sql(
-                    f"CREATE MATERIALIZED VIEW {own} TBLPROPERTIES ({properties}) AS {query}"
-                )
-                history.views[own] = View(own, query)
+            own = f"{plan}_{name}"
+            project.sql(f"CREATE MATERIALIZED VIEW {own} TBLPROPERTIES ({FORCED[plan]}) AS {query}")
+            history.views[own] = View(own, query)
     return history
 
 
@@ -95,10 +103,27 @@ def test_all_plans_equal_spark(
     if large:
         monkeypatch.setattr(engine, "LARGE", 0)
         queries = {"in_place_by_group": QUERIES["in_place_by_group"]}
-    rows = SharedRows(random.Random(7))
-    history = start(spark, tmp_path, queries, ("basic", "bucketed"))
+    live(start(spark, tmp_path, queries, ("basic",)), RowsOfOne(random.Random(7)))
+
+
+@pytest.mark.parametrize("large", [False, True], ids=["one task", "exchanged"])
+def test_levels_equal_spark(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, large: bool
+) -> None:
+    from windrow.views import engine
+
+    queries = OF_EXTREMES
+    if large:
+        monkeypatch.setattr(engine, "LARGE", 0)
+        queries = {"extremes_by_group": OF_EXTREMES["extremes_by_group"]}
+    live(start(spark, tmp_path, queries, ("bucketed",)), RowsOfOne(random.Random(8)))
+
+
+def live(history: History, rows: SharedRows) -> None:
+    """All kinds of changes; then all rows go, and some return."""
     history.check()  # over nothing
     history.apply(first_rows(rows))
+    history.apply({"t": group_vanishes(rows, "t", history.model.rows["t"])})
     for what, batch in batches(history.model, rows):
         history.write(batch, what)
         history.tick()
@@ -108,13 +133,12 @@ def test_all_plans_equal_spark(
 
 
 def test_plans_over_rows_that_only_come_equal_spark(spark: Any, tmp_path: Path) -> None:
-    rows = SharedRows(random.Random(11))
-    queries = {name: QUERIES[name] for name in FORCED["growing"][1]}
+    rows = RowsOfOne(random.Random(11))
     growing = "TBLPROPERTIES ('append_only' = 'true')"
-    history = start(spark, tmp_path, queries, ("growing", "bucketed"), growing)
-    assert "hierarchical, monotonic" in history.project._statements.explain("in_place_by_group")
-    kept = history.project._statements.history.catalogue["in_place_by_group"]["arrangements"]
-    assert len(kept) == 7  # totals, and the sets of six DISTINCT functions; no values
+    history = start(spark, tmp_path, OF_EXTREMES, ("growing", "bucketed", "basic"), growing)
+    assert "hierarchical, monotonic" in history.project._statements.explain("extremes_by_group")
+    kept = history.project._statements.history.catalogue["extremes_by_group"]["arrangements"]
+    assert len(kept) == 3  # totals, and the sets of two DISTINCT functions; no values
     history.apply({"t": [(rows.row("t"), 1) for _ in range(25)]})
     history.apply({"t": [(row, 1) for row in history.model.rows["t"][:5]]})  # the same again
     history.apply({"t": [(rows.row("t"), 2) for _ in range(10)]})
