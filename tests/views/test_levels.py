@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from windrow.errors import DataError
 from windrow.updates import DIFF
@@ -139,6 +141,23 @@ def test_the_best_of_all_values(levels: int, kind: str) -> None:
     assert not any(found.task.sizes().values())  # nothing is left of what is gone
     found.change(Counter({(1, draw(rng)): 1}))
     found.check()
+
+
+ROWS = st.tuples(st.sampled_from(KEYS), st.integers(0, 40), st.integers(-3, 3))
+
+
+@given(st.lists(st.lists(ROWS, max_size=12), max_size=8), st.integers(1, 3))
+def test_any_history(steps: list[list[tuple[Any, int, int]]], levels: int) -> None:
+    found = Grouped(pa.int64(), levels, (False, True))
+    for step in steps:
+        changes: Counter[tuple[Any, Any]] = Counter()
+        for key, value, copies in step:
+            there = found.counts[key, value] + changes[key, value]
+            changes[key, value] += max(copies, -there)
+        changes = Counter({row: n for row, n in changes.items() if n})
+        if changes:
+            found.change(changes)
+            found.check()
 
 
 @pytest.mark.parametrize("largest", [False, True])
