@@ -41,3 +41,10 @@ def test_shares_that_finish_together_are_preferred() -> None:
     ]
     assert sizes == [1_250_000] * 8
     assert max(sizes) <= files.TASK_ROWS
+
+
+def test_tasks_have_no_more_rows_when_files_are_many() -> None:
+    # Sorting costs more for each row, the more rows a task has: eight times the files, as large.
+    found = [SourceFile(f"{n}.parquet", 1, (1_048_576, 201_424), "1") for n in range(64)]
+    parquet = ParquetFiles(tuple(found), (FOOTER,) * 64)
+    assert [len(share) for share in parquet.shares(2)] == [1] * 64

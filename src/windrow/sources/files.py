@@ -30,7 +30,7 @@ from windrow.time import DAY
 
 TASK_ROWS = 2_000_000  # a task sorts as many rows at a time, and writes them as one run
 _BATCH_ROWS = 65_536
-_MORE_ROUNDS = 4
+_MORE_ROUNDS = 64  # that are tried, beyond the fewest
 _FOOTER_THREADS = 16
 NO_VALUE = "__HIVE_DEFAULT_PARTITION__"  # the folder of rows whose partition is NULL
 
