@@ -61,8 +61,8 @@ def _run(args: argparse.Namespace) -> int:
         return _doctor(args)
     if args.command == "sql":
         return _sql(args)
-    if args.command in ("tick", "run"):
-        return _ticks(args)
+    if args.command in ("tick", "run", "costs"):
+        return _views(args)
     from windrow.commands.backfill import backfill
     from windrow.commands.explain import explain
     from windrow.commands.plan import plan
@@ -110,7 +110,8 @@ def _sql(args: argparse.Namespace) -> int:
             return sql(project_in(folder), args.commands, file or args.file, rows=args.rows)
 
 
-def _ticks(args: argparse.Namespace) -> int:
+def _views(args: argparse.Namespace) -> int:
+    from windrow.commands.costs import costs
     from windrow.commands.run import run, tick
     from windrow.commands.sql import project_in
     from windrow.project import Project
@@ -124,7 +125,9 @@ def _ticks(args: argparse.Namespace) -> int:
             entered.enter_context(contextlib.chdir(folder))
             project = project_in(folder)
         entered.enter_context(project)
-        if args.command == "tick":
+        if args.command == "costs":
+            costs(project, args.view, exact=args.exact, as_json=args.json)
+        elif args.command == "tick":
             tick(project)
         else:
             run(project, args.every)
@@ -243,6 +246,14 @@ def _parser() -> argparse.ArgumentParser:
                 metavar="SECONDS",
                 help="between two looks at the sources (default: 1)",
             )
+
+    one = commands.add_parser(
+        "costs", parents=[where], help="what views keep: records, bytes, sharing, estimates"
+    )
+    one.add_argument("view", nargs="?", metavar="VIEW", help="a view (default: all)")
+    one.add_argument("--root", metavar="ROOT", help="a state root (default: the project's)")
+    one.add_argument("--exact", action="store_true", help="count records and keys; reads all")
+    one.add_argument("--json", action="store_true", help="one line of JSON for each arrangement")
 
     one = commands.add_parser(
         "plan", parents=[where, days], help="what a backfill would do, and why"

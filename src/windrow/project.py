@@ -18,8 +18,11 @@ from windrow.spark.stages import Stages
 from windrow.storage import footers
 from windrow.storage.store import Store
 from windrow.storage.uris import for_delta
+from windrow.views.costs.catalogue import Line, arrangements
 from windrow.views.engine import TickSummary
 from windrow.views.entities import has_views
+from windrow.views.history import History
+from windrow.views.names import Names
 from windrow.views.statements import Statements
 from windrow.views.table import Table
 
@@ -126,6 +129,22 @@ class Project:
         same time in milliseconds.
         """
         return self._statements.changes(name, start, end)
+
+    def arrangements(self, view: str | None = None, *, exact: bool = False) -> DataFrame:
+        """What the operators of a view (of all views) keep, a row each: estimate, size, sharing.
+
+        `records` is what the stored files allow at most, unless `exact`: then Spark counts, which
+        reads all of it.
+        """
+        return self._statements.arrangements(view, exact)
+
+    def costs(self, view: str | None = None, *, exact: bool = False) -> list[Line]:
+        """The same lines as objects; unless they are to be exact, no Spark is needed."""
+        if exact or "_statements" in vars(self):
+            self._statements.history.refresh()
+            return self._statements.cost_lines(view, exact=exact)
+        history = History(self._store)
+        return arrangements(Names(history), history, view)
 
     def plan(
         self,

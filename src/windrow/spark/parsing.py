@@ -12,7 +12,14 @@ from windrow.errors import UnsupportedSQL
 from windrow.spark.plans import active
 from windrow.spark.reading import Reading
 from windrow.spark.sql_errors import sql_errors
-from windrow.spark.statements import Drop, Explain, Refresh, Show, Statement
+from windrow.spark.statements import (
+    Drop,
+    Explain,
+    Refresh,
+    Show,
+    ShowArrangements,
+    Statement,
+)
 from windrow.spark.tokens import Token, pieces, tokens
 
 if TYPE_CHECKING:
@@ -59,15 +66,41 @@ def _own(text: str) -> Statement | None:
             Token(kind="string") as pattern,
         ]:
             return Show(text, "views", pattern.text[1:-1])
+        case [Token(word="SHOW"), Token(word="ARRANGEMENTS"), *rest]:
+            return _arrangements(text, rest)
         case [Token(word="EXPLAIN"), *rest]:
             mode = "simple"
-            if rest and rest[0].word == "EXTENDED":
-                mode, rest = "extended", rest[1:]
+            if len(rest) > 1 and rest[0].word in ("EXTENDED", "COST", "ANALYZE"):
+                mode, rest = rest[0].word.lower(), rest[1:]
             if [token.word for token in rest[:2]] == ["MATERIALIZED", "VIEW"]:
                 return Explain(text, mode, name=_name(text, rest[2:]))
             if len(rest) == 1 and rest[0].name is not None:
                 return Explain(text, mode, name=rest[0].name)
+            if mode == "analyze":
+                _name(text, rest)  # of which there is more than a name
     return None
+
+
+def _arrangements(text: str, rest: list[Token]) -> ShowArrangements:
+    """SHOW ARRANGEMENTS [FROM view] [LIKE 'pattern'] [EXACT]."""
+    view = pattern = None
+    if rest and rest[0].word in ("FROM", "IN"):
+        view = _name(text, rest[1:2])
+        rest = rest[2:]
+    if rest and rest[0].word == "LIKE":
+        rest = rest[1:]
+    if rest and rest[0].kind == "string":
+        pattern, rest = rest[0].text[1:-1], rest[1:]
+    exact = [token.word for token in rest] == ["EXACT"]
+    if rest and not exact:
+        line, column = _line_column(text, rest[0].start)
+        raise UnsupportedSQL(
+            f"line {line}, column {column}: write SHOW ARRANGEMENTS [FROM view] [LIKE 'pattern'] "
+            "[EXACT]",
+            line=line,
+            column=column,
+        )
+    return ShowArrangements(text, view, pattern, exact)
 
 
 def _or_replace(text: str) -> str | None:

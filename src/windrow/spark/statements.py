@@ -166,6 +166,15 @@ class Show(Statement):
 
 
 @dataclass(frozen=True)
+class ShowArrangements(Statement):
+    """What views keep: of one view, or of those whose names match; counted if it is `exact`."""
+
+    view: str | None = None
+    pattern: str | None = None
+    exact: bool = False
+
+
+@dataclass(frozen=True)
 class ShowColumns(Statement):
     name: str
 
@@ -190,7 +199,7 @@ class DescribeQuery(Statement):
 class Explain(Statement):
     """Of a query (`plan`), of a view that would be created, or of one that is there (`name`)."""
 
-    mode: str  # as `DataFrame.explain` takes it
+    mode: str  # as `DataFrame.explain` takes it; or "analyze", of a view
     plan: Plan | None = None
     view: CreateView | None = None
     name: str | None = None

@@ -29,12 +29,18 @@ class ViewDefinition:
     kind: str = "view"
     append_only: tuple[str, ...] = ()
     only_grows: bool = False
+    # What its operators keep, and how much that was thought to be before the view was filled:
+    # see `windrow.views.costs.catalogue`.
+    keeps: tuple[Mapping[str, Any], ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        found = asdict(self)
-        return {**found, "inputs": list(self.inputs), "append_only": list(self.append_only)}
+        lists = {name: list(getattr(self, name)) for name in _LISTS}
+        return {**asdict(self), **lists}
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> ViewDefinition:
-        lists = {name: tuple(data.get(name, ())) for name in ("inputs", "append_only")}
+        lists = {name: tuple(data.get(name, ())) for name in _LISTS}
         return ViewDefinition(**{**data, **lists})
+
+
+_LISTS = ("inputs", "append_only", "keeps")  # tuples, which JSON has no word for

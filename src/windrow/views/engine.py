@@ -25,6 +25,10 @@ from windrow.spark.tasks import WrittenFile
 from windrow.storage.store import Store
 from windrow.views.collections import Collection
 from windrow.views.commits import DEFINE, TICK, Commit
+from windrow.views.costs import ticks
+from windrow.views.costs.catalogue import RECORDS, arrangements, keeps, stored_estimates
+from windrow.views.costs.estimates import Estimate, estimated
+from windrow.views.costs.explain import analyzed, with_estimates
 from windrow.views.definition import ViewDefinition
 from windrow.views.history import History
 from windrow.views.jobs import JobFolders, ViewJob
@@ -42,6 +46,7 @@ if TYPE_CHECKING:
 
 LARGE = 200_000  # changes; from then on rows are exchanged between several tasks
 ROWS_PER_TASK = 1_000_000
+ANALYZED = 3  # runs of a view that EXPLAIN ANALYZE shows
 UPKEEP_TICKS = 64  # of one process, from one upkeep of the collections to the next
 
 
@@ -78,6 +83,7 @@ class _Computed:
     changes: Mapping[str, int]
     changes_in: int
     collections: Mapping[str, Collection]
+    runs: Mapping[str, Any]  # what the operators of each view did, to be noted
 
 
 class ViewEngine:
@@ -158,6 +164,7 @@ class ViewEngine:
         if not replaced:
             self._tick()
         at = self._history.ticked if pending is None else pending.upto
+        expected = self._estimates(plan, settings)
         shared = self._arrangements(without=replaced)
         created: dict[str, dict[str, Any]] = {}
         places: dict[str, str] = {}
@@ -184,9 +191,12 @@ class ViewEngine:
                 comment,
                 append_only=relied_on(plan.root),
                 only_grows=growth(plan.root).only_grows,
+                keeps=keeps(plan, {**places, plan.output.name: output}, expected),
             )
             job = self._job_of(name, plan, definition)
             seconds, reported = self._fill(job, set(created), at, pending)
+            runs = {} if pending is None else pending.runs
+            runs = {**runs, name: ticks.noted(job, reported, seconds)}
             appends = {id: reported.parts.get(id, []) for id in created}
             dropped = [id for one in replaced for id in self._unused_after(one)]
             self._history.commit(
@@ -198,7 +208,7 @@ class ViewEngine:
                     dropped=dropped,
                     catalogue={name: definition.to_json()},
                     ticked=None if pending is None else at,
-                    note={"view": name, "seconds": round(seconds, 3)},
+                    note={"view": name, "seconds": round(seconds, 3), ticks.NOTE: runs},
                 ),
                 expected=None if pending is None else pending.version,
             )
@@ -318,7 +328,7 @@ class ViewEngine:
         found = self._computed()
         if found is None:
             return TickSummary(self._history.ticked)
-        at, note = found.upto, {"changes": found.changes}
+        at, note = found.upto, {"changes": found.changes, ticks.NOTE: found.runs}
         self._history.commit(
             Commit(TICK, at, appends=found.appends, ticked=at, note=note), expected=found.version
         )
@@ -339,6 +349,7 @@ class ViewEngine:
         appends: dict[str, list[WrittenFile]] = {}
         changes: dict[str, int] = {}
         counted: dict[str, int] = {}
+        runs: dict[str, Any] = {}
         owners = self._owners(jobs)
         for job in jobs:
             for id in job.collections:
@@ -350,6 +361,7 @@ class ViewEngine:
                 continue
             counted |= {id: size for id, size in sizes.items() if id not in appends}
             written = {id for name, id in job.places.items() if owners[name] == job.name}
+            started = time.perf_counter()
             reported = job.run(
                 collections,
                 written,
@@ -363,7 +375,9 @@ class ViewEngine:
             output = job.places[job.plan.output.name]
             collections[output] = _extended(collections[output], appends.get(output, []), upto)
             changes[job.name] = sum(one.get("changes", 0) for one in reported.counts.values())
-        return _Computed(version, upto, appends, changes, sum(counted.values()), collections)
+            runs[job.name] = ticks.noted(job, reported, time.perf_counter() - started)
+        total = sum(counted.values())
+        return _Computed(version, upto, appends, changes, total, collections, runs)
 
     def _owners(self, jobs: Sequence[ViewJob]) -> dict[str, str]:
         """Which job writes each arrangement: the first that has it. All see the same changes."""
@@ -449,6 +463,38 @@ class ViewEngine:
             text = self._catalyst(definition.settings).optimized_text(frame)
             lines += ["", "Spark's optimised plan:", text]
         return "\n".join(lines)
+
+    def explain_cost(
+        self, what: str | DataFrame, properties: Mapping[str, str] | None = None
+    ) -> str:
+        """The plan of a view, or of a query that could be one, with estimates of what it keeps.
+
+        Those of a view are the ones that were made before it was filled.
+        """
+        if isinstance(what, str):
+            found = self._relations.find(what, "view")
+            definition = ViewDefinition.from_json(found.definition)
+            job = self._job(found.name, definition)
+            return with_estimates(job.plan, stored_estimates(found, job.places))
+        settings = settings_of(what.sparkSession)
+        plan = self.plan("explained", what, settings, properties)
+        return with_estimates(plan, self._estimates(plan, settings, always=True))
+
+    def explain_analyze(self, name: str) -> str:
+        """The plan of a view with the size of what it keeps, and what the last ticks did."""
+        self._history.refresh()
+        found = self._relations.find(name, "view")
+        job = self._job(found.name, ViewDefinition.from_json(found.definition))
+        lines = arrangements(self._relations, self._history, found.name)
+        runs = ticks.last_runs(self._history.notes(RECORDS), [found.name], ANALYZED)
+        return analyzed(job.plan, lines, job.places, runs[found.name])
+
+    def _estimates(
+        self, plan: ViewPlan, settings: Mapping[str, str], *, always: bool = False
+    ) -> dict[str, Estimate]:
+        ids = dict.fromkeys(one.collection for one in plan.inputs)
+        collections = {id: self._history.collection(id) for id in ids}
+        return estimated(self._catalyst(settings), plan, collections, always=always)
 
     def _job(self, name: str, definition: ViewDefinition) -> ViewJob:
         stored = self._history.catalogue[name]

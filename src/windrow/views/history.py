@@ -19,6 +19,7 @@ to. The shards follow later (see `roll_forward`).
 
 from __future__ import annotations
 
+import itertools
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -105,6 +106,15 @@ class History:
     def collections(self) -> Mapping[str, Mapping[str, Any]]:
         """The facts about each collection, by id, as of `version`."""
         return {id: entry.facts for id, entry in self._state.collections.items()}
+
+    def notes(self, most: int) -> Iterator[Mapping[str, Any]]:
+        """What the newest records say for people, of the last `most` records that are there.
+
+        Each with the kind, the version and the time of its record.
+        """
+        for record in itertools.islice(self._files.recent(self.version), most):
+            about = {key: record[key] for key in ("kind", "version", "time")}
+            yield {**record.get("note", {}), **about}
 
     def next_time(self) -> int:
         """A time for the next write: now, and after all that has been committed."""

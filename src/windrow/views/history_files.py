@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -126,6 +126,15 @@ class HistoryFiles:
     def checkpoints(self) -> list[int]:
         """The versions of the checkpoints that are there, in order."""
         return self._versions(_CHECKPOINT)
+
+    def recent(self, version: int) -> Iterator[dict[str, Any]]:
+        """The records up to a version, the newest first, as far back as they are there."""
+        while version > 0:
+            found = decode(self.folder.get(record_name(version)))
+            if isinstance(found, str):
+                return
+            yield found.body
+            version -= 1
 
     def _versions(self, pattern: re.Pattern[str]) -> list[int]:
         matches = map(pattern.fullmatch, self.folder.names())

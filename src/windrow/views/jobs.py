@@ -16,7 +16,7 @@ from windrow.storage.leases import Lease, claim, drop_leases, found_leases
 from windrow.storage.names import new_id
 from windrow.storage.store import Store
 from windrow.views.collections import Collection
-from windrow.views.plan.nodes import ViewPlan
+from windrow.views.plan.nodes import Node, ViewPlan
 from windrow.views.run.frames import Frames
 from windrow.views.run.task import (
     PROPERTY,
@@ -90,6 +90,7 @@ class ViewJob:
     catalyst: Catalyst
     folders: JobFolders
 
+    stages: tuple[Node | None, ...] = ()  # of the frame that ran last: whose each is
     _prepared: tuple[Job, DataFrame] | None = None
 
     @property
@@ -143,7 +144,9 @@ class ViewJob:
         frames = Frames(self.catalyst, job, self.places, partitions)
         if partitions is not None:
             self.catalyst.spark.conf.set("spark.sql.shuffle.partitions", str(partitions))
-        return frames.view(self.plan)
+        frame = frames.view(self.plan)
+        self.stages = tuple(frames.operators)  # the same ones, however many partitions there are
+        return frame
 
     def _explained(self, job: Job, run: str, error: Exception) -> Exception:
         """The error of a run, with the view's name; what is not known is raised as it is."""

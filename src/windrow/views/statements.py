@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from windrow.errors import OptionError, RelationExistsError, UnsupportedSQL, WindrowError
@@ -11,7 +11,7 @@ from windrow.features.definitions import Join
 from windrow.sources.definitions import Source, check_name
 from windrow.spark import statements as st
 from windrow.spark.parsing import parse
-from windrow.spark.plans import frame_of, java
+from windrow.spark.plans import active, frame_of, java
 from windrow.spark.progress import Progress, Silent
 from windrow.spark.session import Engine
 from windrow.spark.settings import is_remote
@@ -19,6 +19,7 @@ from windrow.spark.sql_errors import sql_errors
 from windrow.storage.store import Store
 from windrow.views import describe, dml
 from windrow.views.changes import changes_frame
+from windrow.views.costs.catalogue import Line, arrangements, lines_frame
 from windrow.views.engine import TickSummary, ViewEngine
 from windrow.views.entities import over_shards, view_names
 from windrow.views.history import History
@@ -270,6 +271,26 @@ class Statements:
         show = describe.show_tables if statement.what == "tables" else describe.show_views
         return show(self.relations, statement.pattern)
 
+    @_run.register(st.ShowArrangements)
+    def _show_arrangements(self, statement: st.ShowArrangements) -> DataFrame | None:
+        lines = self.cost_lines(statement.view, exact=statement.exact)
+        chosen = [line for line in lines if describe.matches(line.view, statement.pattern)]
+        return self._lines_frame(chosen)
+
+    def arrangements(self, view: str | None, exact: bool) -> DataFrame:
+        self.history.refresh()
+        return self._lines_frame(self.cost_lines(view, exact=exact))
+
+    def cost_lines(self, view: str | None = None, *, exact: bool = False) -> list[Line]:
+        """What a view keeps, or all of them; counted, if it is to be exact."""
+        spark = self.relations.session if exact else None
+        return arrangements(self.relations, self.history, view, spark)
+
+    def _lines_frame(self, lines: Sequence[Line]) -> DataFrame:
+        session = self.relations.session
+        with active(session):
+            return lines_frame(session, lines)
+
     @_run.register(st.ShowColumns)
     def _show_columns(self, statement: st.ShowColumns) -> DataFrame | None:
         return describe.show_columns(self.relations, statement.name)
@@ -297,9 +318,16 @@ class Statements:
         extended = statement.mode == "extended"
         if statement.view is not None:
             frame = self.relations.planned(statement.view.query)
+            if statement.mode == "cost":
+                return self.views.explain_cost(frame, statement.view.properties)
             return str(self.views.explain(frame, extended, statement.view.properties))
         if statement.name is not None:
             relation = self.relations.find(statement.name)
+            if relation.kind == "view" and statement.mode == "cost":
+                return self.views.explain_cost(relation.name)
+            if relation.kind == "view" and statement.mode == "analyze":
+                self.tick()
+                return self.views.explain_analyze(relation.name)
             if relation.kind == "view":
                 return str(self.views.explain(relation.name, extended))
             return f"{relation.kind} {relation.name}: its rows are stored"

@@ -10,7 +10,7 @@ and what is printed is its text.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -396,6 +396,16 @@ class ViewPlan:
     def nodes(self) -> list[Node]:
         return list(self.root.walk())
 
+    def operators(self) -> list[Node]:
+        """All operators in the order in which they are printed: each before its inputs."""
+
+        def found(node: Node) -> Iterator[Node]:
+            yield node
+            for one in node.inputs:
+                yield from found(one)
+
+        return list(found(self.root))
+
     @property
     def inputs(self) -> list[Input]:
         return [node for node in self.nodes() if isinstance(node, Input)]
@@ -406,13 +416,22 @@ class ViewPlan:
         return {one.name: one for node in self.nodes() for one in node.arrangements}
 
     def __str__(self) -> str:
+        return self.text()
+
+    def text(
+        self,
+        about: Callable[[Node], Sequence[str]] = lambda node: (),
+        size: Callable[[Arrangement], str] = lambda arrangement: "",
+    ) -> str:
+        """The tree of operators; with more lines `about` each, and the `size` of what is kept."""
         lines: list[str] = []
 
         def show(node: Node, depth: int) -> None:
             pad = "  " * depth
             lines.append(f"{pad}{node.title}")
             lines.extend(f"{pad}  - {detail}" for detail in node.details)
-            lines.extend(f"{pad}  - keeps {one}" for one in node.arrangements)
+            lines.extend(f"{pad}  - keeps {one}{size(one)}" for one in node.arrangements)
+            lines.extend(f"{pad}  - {line}" for line in about(node))
             for one in node.inputs:
                 show(one, depth + 1)
 

@@ -72,6 +72,7 @@ class Frames:
     places: Mapping[str, str]
     partitions: int | None
     stages: list[str] = field(default_factory=list)  # what each stage is about
+    operators: list[Node | None] = field(default_factory=list)  # whose it is; None: the view's
     seen: set[str] = field(default_factory=set)  # arrangements that a stage has already
 
     def view(self, plan: ViewPlan) -> DataFrame:
@@ -79,7 +80,7 @@ class Frames:
         piece = self._build(plan.root)
         arranged = self._arranged(plan.output)
         frame, given = self._given([*plan.output.expressions, piece.diff], piece.plan)
-        stage = stages.Sink(self.job, self._stage("Sink", plan.root), given, _EMPTY, arranged)
+        stage = stages.Sink(self.job, self._stage("Sink", None), given, _EMPTY, arranged)
         return frame.mapInArrow(stage, StructType([StructField("nothing", LongType())]))
 
     # One method for each kind of operator.
@@ -503,8 +504,9 @@ class Frames:
         self.seen.add(arrangement.name)
         return Arranged(place, arrangement.key, arrangement.schema, first, arrangement.order)
 
-    def _stage(self, what: str, node: Node) -> int:
-        self.stages.append(f"{what}: {node.title}")
+    def _stage(self, what: str, node: Node | None) -> int:
+        self.stages.append(what if node is None else f"{what}: {node.title}")
+        self.operators.append(node)
         return len(self.stages) - 1
 
 

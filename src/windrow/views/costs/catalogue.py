@@ -1,0 +1,210 @@
+"""What the operators of all views keep: one line each, with its estimate and its size."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any
+
+from windrow.views.costs.estimates import Estimate
+from windrow.views.costs.measured import Measured, counted, measured
+from windrow.views.costs.ticks import OUTPUT, OperatorRun, ViewRun, last_runs
+from windrow.views.history import History
+from windrow.views.names import Names, Relation
+from windrow.views.plan.nodes import Arrangement, ViewPlan
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+TICKS = 10  # the last ones that are looked at
+RECORDS = 100  # of the history, in which they are looked for
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What an operator keeps, as the definition of a view says it; see `ViewDefinition.keeps`."""
+
+    operator: int  # its place in the printed plan; `OUTPUT` is the view itself
+    title: str
+    what: str
+    key: tuple[str, ...]
+    collection: str
+    records: int | None  # estimated
+    keys: int | None
+
+
+def keeps(
+    plan: ViewPlan, places: Mapping[str, str], estimates: Mapping[str, Estimate]
+) -> tuple[dict[str, Any], ...]:
+    """What the operators of a plan keep, in its order, the rows of the view last; as JSON."""
+    found = [
+        (number, node.title, one)
+        for number, node in enumerate(plan.operators())
+        for one in node.arrangements
+    ]
+    found.append((OUTPUT, "View", plan.output))
+    return tuple(_json(number, title, one, places, estimates) for number, title, one in found)
+
+
+def _json(
+    number: int,
+    title: str,
+    one: Arrangement,
+    places: Mapping[str, str],
+    estimates: Mapping[str, Estimate],
+) -> dict[str, Any]:
+    estimate = estimates.get(one.name)
+    return {
+        "operator": number,
+        "title": title,
+        "what": one.what,
+        "key": [name for name in one.key if name != "_all"],
+        "collection": places[one.name],
+        "records": None if estimate is None else round(estimate.records),
+        "keys": None if estimate is None else round(estimate.keys),
+    }
+
+
+def kept_of(view: Relation) -> list[Kept]:
+    """What the operators of a view keep."""
+    found = view.definition.get("keeps", ())
+    return [Kept(**{**one, "key": tuple(one["key"])}) for one in found]
+
+
+def stored_estimates(view: Relation, places: Mapping[str, str]) -> dict[str, Estimate]:
+    """What was estimated of a view before it was filled, by the names of its arrangements."""
+    found = {one.collection: one for one in kept_of(view)}
+    return {
+        name: Estimate(found[id].records or 0, found[id].keys or 0)
+        for name, id in places.items()
+        if id in found and found[id].records is not None
+    }
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of SHOW ARRANGEMENTS: an arrangement, as one operator of one view uses it."""
+
+    view: str
+    number: int
+    operator: str
+    keeps: str
+    key: str
+    estimate: int | None
+    estimated_keys: int | None
+    records: int
+    exact: bool
+    distinct_keys: int | None
+    bytes: int
+    batches: int
+    updates: int
+    updates_since_compaction: int
+    shared_by: tuple[str, ...]  # other operators, as "view (number)"
+    rows_in: int | None  # of the last run in which the operator had something to do
+    rows_out: int | None
+    looked_up: int | None
+    bytes_written: int | None
+    seconds: float | None
+    collection: str
+
+
+def arrangements(
+    names: Names, history: History, view: str | None = None, spark: SparkSession | None = None
+) -> list[Line]:
+    """The arrangements of a view, or of all; with a session, counted instead of bounded."""
+    views = names.known("view") if view is None else [names.find(view, "view")]
+    wanted = {one.name for one in views}
+    kept = {view.name: kept_of(view) for view in names.known("view")}
+    users: dict[str, list[tuple[str, int]]] = {}
+    for view, several in kept.items():
+        for one in several:
+            users.setdefault(one.collection, []).append((view, one.operator))
+    own = {one.collection: None for view in wanted for one in kept[view]}
+    found = {id: history.collection(id) for id in own}
+    sizes = (
+        {id: measured(one) for id, one in found.items()} if spark is None else counted(spark, found)
+    )
+    runs = last_runs(history.notes(RECORDS), wanted, TICKS)
+    return [
+        _line(view, one, sizes[one.collection], users[one.collection], runs[view])
+        for view, several in kept.items()
+        if view in wanted
+        for one in several
+    ]
+
+
+def _line(
+    view: str,
+    kept: Kept,
+    size: Measured,
+    users: Sequence[tuple[str, int]],
+    runs: Sequence[ViewRun],
+) -> Line:
+    others = dict.fromkeys(user for user in users if user != (view, kept.operator))
+    shared = tuple(f"{name} ({number})" for name, number in others)
+    run = last_of(runs, kept.operator)
+    return Line(
+        view,
+        kept.operator,
+        kept.title,
+        kept.what,
+        ", ".join(kept.key),
+        kept.records,
+        kept.keys,
+        size.records,
+        size.exact,
+        size.distinct_keys,
+        size.bytes,
+        size.batches,
+        size.updates,
+        size.updates_since_compaction,
+        shared,
+        None if run is None else run.rows_in,
+        None if run is None else run.rows_out,
+        None if run is None else run.looked_up,
+        None if run is None else run.bytes,
+        None if run is None else run.seconds,
+        kept.collection,
+    )
+
+
+def last_of(runs: Sequence[ViewRun], operator: int) -> OperatorRun | None:
+    """The newest run in which an operator had something to do, or else the newest of all."""
+    found = [run.operators[operator] for run in runs if operator in run.operators]
+    return next((one for one in found if one.rows_in), found[0] if found else None)
+
+
+def lines_frame(spark: SparkSession, lines: Sequence[Line]) -> DataFrame:
+    """Lines as a DataFrame."""
+    rows = [
+        tuple(list(v) if isinstance(v, tuple) else v for v in vars(line).values()) for line in lines
+    ]
+    return spark.createDataFrame(rows, _schema())
+
+
+def _schema() -> StructType:
+    from pyspark.sql.types import (
+        ArrayType,
+        BooleanType,
+        DoubleType,
+        IntegerType,
+        LongType,
+        StringType,
+        StructField,
+        StructType,
+    )
+
+    types = {
+        "view": StringType(),
+        "number": IntegerType(),
+        "operator": StringType(),
+        "keeps": StringType(),
+        "key": StringType(),
+        "exact": BooleanType(),
+        "shared_by": ArrayType(StringType()),
+        "seconds": DoubleType(),
+        "collection": StringType(),
+    }
+    names = [field.name for field in fields(Line)]
+    return StructType([StructField(name, types.get(name, LongType())) for name in names])
