@@ -10,7 +10,7 @@ from rich.text import Text
 
 from windrow.commands.render import console, plain_table
 from windrow.project import Project
-from windrow.views.costs.catalogue import Line
+from windrow.views.costs.catalogue import Line, bytes_shared, estimate_error
 from windrow.views.costs.explain import bytes_text
 
 _HEADINGS = (
@@ -90,10 +90,10 @@ def _count(value: int | None) -> str:
 
 
 def totals(lines: Sequence[Line]) -> str:
-    """What all arrangements take, each counted once; and what sharing saves."""
-    sizes = {line.collection: line.bytes for line in lines}
-    users = {(line.view, line.collection): line.bytes for line in lines}
-    once, alone = sum(sizes.values()), sum(users.values())
+    """What all arrangements take, each counted once; what sharing saves; how good estimates are."""
+    once, alone = bytes_shared(lines)
     saved = f"; without sharing {bytes_text(alone)}" if alone > once else ""
-    many = len(sizes)
-    return f"{many} arrangement{'s' if many != 1 else ''}, {bytes_text(once)}{saved}"
+    error = estimate_error(lines)
+    off = "" if error is None else f"; estimates are off by {error:.0%} in the median"
+    many = len({line.collection for line in lines})
+    return f"{many} arrangement{'s' if many != 1 else ''}, {bytes_text(once)}{saved}{off}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
@@ -42,6 +43,7 @@ def keeps(
         (number, node.title, one)
         for number, node in enumerate(plan.operators())
         for one in node.arrangements
+        if one.name in places
     ]
     found.append((OUTPUT, "View", plan.output))
     return tuple(_json(number, title, one, places, estimates) for number, title, one in found)
@@ -167,6 +169,26 @@ def _line(
         None if run is None else run.seconds,
         kept.collection,
     )
+
+
+def estimate_error(lines: Sequence[Line]) -> float | None:
+    """The median of how far estimates are off, as a share of what there is; each arrangement once.
+
+    Lines are to be exact. What is empty counts as one record.
+    """
+    errors = {
+        line.collection: abs(line.estimate / max(line.records, 1) - 1)
+        for line in lines
+        if line.estimate is not None and line.exact and line.number != OUTPUT
+    }
+    return statistics.median(errors.values()) if errors else None
+
+
+def bytes_shared(lines: Sequence[Line]) -> tuple[int, int]:
+    """The bytes of all arrangements, and what they would be if no view shared any."""
+    once = {line.collection: line.bytes for line in lines}
+    alone = {(line.view, line.collection): line.bytes for line in lines}
+    return sum(once.values()), sum(alone.values())
 
 
 def last_of(runs: Sequence[ViewRun], operator: int) -> OperatorRun | None:

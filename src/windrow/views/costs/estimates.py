@@ -137,7 +137,15 @@ class Estimator:
                 return self._top_rows(node)
             case Recompute():
                 return self._recompute(node)
-        raise NotImplementedError(type(node).__name__)
+        return self._other(node)
+
+    def _other(self, node: Node) -> Size:
+        """An operator without formulas of its own: it keeps and gives the rows of its inputs."""
+        sizes = [self._size(one) for one in node.inputs]
+        size = max(sizes, key=lambda one: one.rows)
+        for one in node.arrangements:
+            self._keep(one, self._sizes.distinct(size, one.expressions or [None]), size)
+        return size
 
     def _stretch(self, node: Node) -> Size:
         if id(node) not in self._stretches:

@@ -22,7 +22,7 @@ def with_estimates(plan: ViewPlan, estimates: Mapping[str, Estimate]) -> str:
     lines = [plan.text(size=size)]
     if output is not None:
         total = sum(one.records for one in kept.values())
-        lines += ["", f"keeps {about(total)} beside its rows, {about(output.records)}"]
+        lines += ["", f"{about(total)} in all, beside its own rows, {about(output.records)}"]
     return "\n".join(lines)
 
 

@@ -77,15 +77,15 @@ class _Share:
 
 def counted(spark: SparkSession, collections: Mapping[str, Collection]) -> dict[str, Measured]:
     """The exact sizes of collections, by one Spark job over all of them."""
-    tasks: list[_Task] = []
+    pieces: list[_Piece] = []
     for id, collection in collections.items():
         if collection.parts:
             read = collection.snapshot()
             rows = sum(part.rows for part in collection.parts)
             wanted = max(parallelism(spark), -(-rows // SLICE_ROWS))
             slices = read.plan(max(1, min(wanted, rows // _SMALLEST_SLICE_ROWS))).slices
-            tasks += [_Task(id, at, read.scan, one) for at, one in enumerate(slices)]
-    shares = _shares(spark, tasks) if tasks else []
+            pieces += [_Piece(id, at, read.scan, one) for at, one in enumerate(slices)]
+    shares = _shares(spark, pieces) if pieces else []
     found = {}
     for id, collection in collections.items():
         own = sorted((one for one in shares if one.collection == id), key=lambda one: one.slice)
@@ -101,7 +101,7 @@ def counted(spark: SparkSession, collections: Mapping[str, Collection]) -> dict[
 
 
 @dataclass(frozen=True)
-class _Task:
+class _Piece:
     """One slice of a collection to count."""
 
     collection: str
@@ -124,14 +124,16 @@ class _Task:
         return _Share(self.collection, self.number, records, keys, first or 0, last or 0)
 
 
-def _shares(spark: SparkSession, tasks: list[_Task]) -> list[_Share]:
+def _shares(spark: SparkSession, pieces: list[_Piece]) -> list[_Share]:
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         numbers = [number for batch in batches for number in batch.column(0).to_pylist()]
         for number in numbers:
-            found = vars(tasks[number].share())
+            found = vars(pieces[number].share())
             yield pa.record_batch([[value] for value in found.values()], names=list(found))
 
     fields = [StructField(name, LongType()) for name in _Share.__dataclass_fields__]
     fields[0] = StructField("collection", StringType())
-    frame = spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(run, StructType(fields))
+    # Most collections are small: a task for each would take longer than all of them.
+    partitions = min(len(pieces), 4 * parallelism(spark))
+    frame = spark.range(0, len(pieces), 1, partitions).mapInArrow(run, StructType(fields))
     return [_Share(*row) for row in frame.collect()]
