@@ -144,7 +144,10 @@ class Estimator:
         sizes = [self._size(one) for one in node.inputs]
         size = max(sizes, key=lambda one: one.rows)
         for one in node.arrangements:
-            self._keep(one, self._sizes.distinct(size, one.expressions or [None]), size)
+            if one.expressions:
+                self._arranged(size, one)
+            else:
+                self._known(one, size.rows, size.rows)
         return size
 
     def _stretch(self, node: Node) -> Size:
