@@ -106,7 +106,7 @@ class Estimator:
         self._c, self._rows = c, rows
         self._sizes = Sizes(c)
         self._stretches: dict[int, MeasuredSource] = {}
-        self._bases: dict[str, MeasuredSource] = {}
+        self._bases: dict[int, MeasuredSource] = {}
         self._found: dict[str, Estimate] = {}
 
     @property

@@ -175,9 +175,12 @@ def is_stretch(node: Node) -> bool:
 
 
 def stretch_source(
-    c: Catalyst, node: Node, rows: Mapping[str, int], bases: dict[str, MeasuredSource]
+    c: Catalyst, node: Node, rows: Mapping[str, int], bases: dict[int, MeasuredSource]
 ) -> MeasuredSource:
-    """The source that a stretch is. `rows` are those of collections, `bases` inputs by identity."""
+    """The source that a stretch is. `rows` are those of collections; `bases` inputs by `id`.
+
+    Two inputs may read the same relation, under other identities of its columns.
+    """
     below, filters = node, False
     while isinstance(below, Stateless):
         filters = filters or (below.operator == "Filter" and _is_effective(c, below))
@@ -186,9 +189,9 @@ def stretch_source(
     most = float(rows[below.collection])
     if not filters:
         return MeasuredSource(c, node, most)
-    if below.identity not in bases:
-        bases[below.identity] = MeasuredSource(c, below, most)
-    return MeasuredSource(c, node, most, bases[below.identity])
+    if id(below) not in bases:
+        bases[id(below)] = MeasuredSource(c, below, most)
+    return MeasuredSource(c, node, most, bases[id(below)])
 
 
 def constant_source(node: Constant) -> ConstantSource:
