@@ -53,7 +53,6 @@ class Found:
 
     fraction: float
     rows: int  # as often as they are there
-    records: int
     counted: Mapping[Request, Counted]
 
 
@@ -83,7 +82,7 @@ class MeasuredSource:
         if self.found is None or request not in self.found.counted:
             return self.rows
         one = self.found.counted[request]
-        return extrapolated(one.distinct, one.once, self.found.records, self.found.fraction)
+        return extrapolated(one.distinct, one.once, self.found.rows, self.found.fraction)
 
     def domain(self, expressions: Sequence[Any]) -> float:
         if self.base is None:
@@ -229,6 +228,18 @@ def _below(c: Catalyst, node: Node, expressions: Sequence[Any]) -> list[Any] | N
     return found
 
 
+def needed_columns(c: Catalyst, source: MeasuredSource) -> set[int] | None:
+    """The columns of an input that a source needs, by identity; None if they are known by place."""
+    found = {id for one in source.expressions.values() for id in c.column_ids(one)}
+    node = source.node
+    while isinstance(node, Stateless):
+        if node.operator not in ("Project", "Filter"):
+            return None
+        found |= {c.id_of(one) for one in c.items(node.java.references().toSeq())}
+        node = node.over[0]
+    return found
+
+
 # Measuring.
 
 
@@ -254,7 +265,7 @@ def measure(
         ]
         answers = dict(zip(source.requests, counted, strict=True))
         fraction = frames.fractions[number]
-        source.found = Found(fraction, about["rows"], about["records"], answers)
+        source.found = Found(fraction, about["rows"], answers)
 
 
 @dataclass
@@ -264,8 +275,10 @@ class _Samples(Frames):
     collections: Mapping[str, Collection] = field(default_factory=dict)
     fractions: dict[int, float] = field(default_factory=dict)
     _last: float = 1.0
+    _needed: set[int] | None = None  # columns of the input, by identity; None: all
 
     def counted(self, number: int, source: MeasuredSource) -> DataFrame:
+        self._needed = needed_columns(self.catalyst, source)
         piece = self._build(source.node)
         self.fractions[number] = self._last
         frame, given = self._given([*source.expressions.values(), piece.diff], piece.plan)
@@ -273,16 +286,23 @@ class _Samples(Frames):
 
     def _input(self, node: Input) -> Piece:
         c = self.catalyst
+        wanted = self._needed
         attributes = c.output(node.java)
+        columns = [
+            (one, name)
+            for one, name in zip(attributes, node.columns, strict=True)
+            if wanted is None or c.id_of(one) in wanted
+        ]
+        attributes, names = [one for one, _ in columns], [name for _, name in columns]
         gives = self._struct([*attributes, None])
         collection = self.collections[node.collection]
         rows = sum(part.rows for part in collection.parts)
-        read = collection.snapshot(columns=list(node.columns))
+        read = collection.snapshot(columns=names)
         slices = read.plan(max(1, -(-rows // SAMPLE_ROWS))).slices
         # Updates are spread by the hashes of rows: any slice is a random sample.
         chosen = slices[len(slices) // 2] if slices else None
         self._last = 1.0 / max(len(slices), 1)
-        sample = _Sample(read.scan, chosen, node.columns, spark_to_arrow_schema(gives))
+        sample = _Sample(read.scan, chosen, tuple(names), spark_to_arrow_schema(gives))
         numbers = c.spark.range(0, 1, 1, 1)
         return self._output(numbers.mapInArrow(sample, gives), attributes)
 
@@ -320,20 +340,20 @@ class _Count:
         table = table_of(batches, self.given)
         names = table.column_names
         rows = Weighted.of(table.rename_columns([*names[:-1], DIFF]))
-        counted = [_counted(rows.rows, groups, columns) for groups, columns in self.requests]
-        about = {"rows": int(rows.weights.sum()), "records": rows.size, "counted": counted}
+        counted = [_counted(rows, groups, columns) for groups, columns in self.requests]
+        about = {"rows": int(rows.weights.sum()), "counted": counted}
         yield pa.record_batch([[self.number], [json.dumps(about)]], names=["number", "found"])
 
 
-def _counted(rows: pa.Table, groups: Sequence[int], columns: Sequence[int]) -> list[Any]:
+def _counted(rows: Weighted, groups: Sequence[int], columns: Sequence[int]) -> list[Any]:
     """Distinct values, those that come once, and groups by the power of two of their size."""
-    if not rows.num_rows:
+    if not rows.size:
         return [0, 0, []]
-    (values,), count = number_rows([rows.select(list(columns))])
-    often = np.bincount(values, minlength=count)
+    (values,), count = number_rows([rows.rows.select(list(columns))])
+    often = np.bincount(values, rows.weights, minlength=count)
     found: list[Any] = [count, int((often == 1).sum()), []]
     if groups:
-        (keys,), _ = number_rows([rows.select(list(groups))])
+        (keys,), _ = number_rows([rows.rows.select(list(groups))])
         _, first = np.unique(values, return_index=True)
         sizes = np.bincount(keys[first])
         sizes = sizes[sizes > 0]
