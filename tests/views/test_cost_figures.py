@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import dataclass
+
 import numpy as np
+import pyarrow as pa
 import pytest
 
-from windrow.views.costs.advice import Level, advise, levels_for
+from windrow.views.costs.advice import Level, advise
+from windrow.views.costs.catalogue import keeps, kept_of, level_advice
 from windrow.views.costs.distinct import extrapolated, remaining
-from windrow.views.costs.ticks import last_runs
+from windrow.views.costs.estimates import Estimate
+from windrow.views.costs.measured import Measured
+from windrow.views.costs.ticks import OUTPUT, last_runs
+from windrow.views.names import Relation
+from windrow.views.plan.hints import GroupSize
+from windrow.views.plan.nodes import Arrangement, Node, ViewPlan
 
 
 def stack(groups: int, size: int, expected: int) -> list[Level]:
     """The levels that groups of one size have, as document 002 lays them out."""
-    count = levels_for(expected)
+    count = GroupSize(expected).levels
     kept = [size, *(min(16**n, size) for n in range(count - 1, 0, -1))]
     return [Level(f"level {n}", groups * rows) for n, rows in enumerate(kept)]
 
@@ -22,7 +32,7 @@ def test_advice_leaves_the_levels_that_groups_need(size: int) -> None:
     found = advise(stack(10, size, 4_000_000_000))
     assert found is not None
     better = stack(10, size, found.expected_group_size)
-    assert found.better == len(better) <= levels_for(size)
+    assert found.better == len(better) <= GroupSize(size).levels
     now = sum(level.records for level in stack(10, size, 4_000_000_000))
     assert now - found.saves == sum(level.records for level in better)
 
@@ -75,3 +85,42 @@ def test_runs_end_with_the_fill_and_with_a_drop() -> None:
     assert len(last_runs([note(9), note(8)], ["v"], 1)["v"]) == 1
     dropped = {"version": 8, "time": 8, "dropped": "v"}
     assert [run.version for run in last_runs([note(9), dropped, note(7)], ["v"], 5)["v"]] == [9]
+
+
+@dataclass(frozen=True)
+class Stacked(Node):
+    """An operator with a stack of levels."""
+
+    levels: tuple[Arrangement, ...]
+
+    @property
+    def arrangements(self) -> tuple[Arrangement, ...]:
+        return self.levels
+
+    @property
+    def stacks(self) -> tuple[tuple[Arrangement, ...], ...]:
+        return (self.levels,)
+
+
+def test_advice_is_told_with_the_first_level() -> None:
+    def kept(name: str) -> Arrangement:
+        return Arrangement(name, ("k",), pa.schema([("k", pa.int64())]), name, ())
+
+    plan = ViewPlan(Stacked("id", None, (), tuple(map(kept, "abc"))), kept("rows"))
+    places = {name: f"collection of {name}" for name in ("a", "b", "c", "rows")}
+    definition = {"kind": "view", "keeps": list(keeps(plan, places, {"a": Estimate(1.6, 1)}))}
+    found = kept_of(Relation("v", json.loads(json.dumps(definition))))
+    assert [(one.operator, one.level, one.records) for one in found] == [
+        (0, (0, 0), 2),
+        (0, (0, 1), None),
+        (0, (0, 2), None),
+        (OUTPUT, None, None),
+    ]
+    records = {"a": 1_000, "b": 1_000, "c": 160, "rows": 10}
+    sizes = {
+        places[name]: Measured(count, True, None, 0, 1, count, 0) for name, count in records.items()
+    }
+    advice = [level_advice(one, found, sizes) for one in found]
+    assert advice[1:] == [None, None, None]
+    assert advice[0] is not None
+    assert advice[0].startswith("EXPECTED_GROUP_SIZE(256) would save 1,000 records")

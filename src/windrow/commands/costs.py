@@ -60,6 +60,8 @@ def _print_view(name: str, lines: Sequence[Line]) -> None:
     for line in lines:
         if line.shared_by:
             print(f"({_number(line)}) {line.keeps}: shared with {', '.join(line.shared_by)}")
+        if line.advice:
+            print(f"({_number(line)}) {line.keeps}: {line.advice}")
 
 
 def cells(line: Line) -> list[str]:

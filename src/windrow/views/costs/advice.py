@@ -1,13 +1,13 @@
 """Advice on `expected_group_size`: which levels of a stack of reductions are worth their records.
 
 A reduction or a top-k over hashed groups is a stack of levels. The first holds all rows; each level
-keeps, of every `FAN`-th part of a group, what may still win, and hands it to the level above. So
-the level that is `n` from the top holds at most `FAN ** n` rows of a group, and one that holds
+keeps, of every 16th part of a group, what may still win, and hands it to the level above. So
+the level that is `n` from the top holds at most `16 ** n` rows of a group, and one that holds
 nearly as many records as the level below it rejects nothing: it costs its records, and saves
 no work. That happens where groups are smaller than they were expected to be.
 
 `expected_group_size` decides how many levels there are: as many as it takes to get down from that
-size to one, by `FAN` at each.
+size to one, by 16 at each (see `windrow.views.plan.hints`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-FAN = 16
+from windrow.views.plan.hints import FAN_OUT
+
 NEARLY = 0.9  # of the records of the level below: then a level is worth nothing
 
 
@@ -48,19 +49,7 @@ class Advice:
         )
 
 
-def levels_for(expected_group_size: int, fan: int = FAN) -> int:
-    """How many levels a stack for groups of this size has: at least one.
-
-    >>> levels_for(16), levels_for(17), levels_for(4_000_000_000)
-    (1, 2, 8)
-    """
-    levels, reach = 1, fan
-    while reach < expected_group_size:
-        levels, reach = levels + 1, reach * fan
-    return levels
-
-
-def advise(levels: Sequence[Level], fan: int = FAN) -> Advice | None:
+def advise(levels: Sequence[Level]) -> Advice | None:
     """What would be better than these levels; None if there are fewer than two.
 
     The records of a level that is worth nothing are saved: the level below it, which has to be
@@ -76,4 +65,4 @@ def advise(levels: Sequence[Level], fan: int = FAN) -> Advice | None:
     ]
     better = len(levels) - len(useless)
     saves = sum(level.records for level in useless)
-    return Advice(len(levels), better, fan**better, saves)
+    return Advice(len(levels), better, FAN_OUT**better, saves)

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
+from windrow.views.costs.advice import Level, advise
 from windrow.views.costs.estimates import Estimate
 from windrow.views.costs.measured import Measured, counted, measured
 from windrow.views.costs.ticks import OUTPUT, OperatorRun, ViewRun, last_runs
@@ -33,20 +34,25 @@ class Kept:
     collection: str
     records: int | None  # estimated
     keys: int | None
+    level: tuple[int, int] | None = None  # of which stack of the operator, and which one of it
 
 
 def keeps(
     plan: ViewPlan, places: Mapping[str, str], estimates: Mapping[str, Estimate]
 ) -> tuple[dict[str, Any], ...]:
     """What the operators of a plan keep, in its order, the rows of the view last; as JSON."""
-    found = [
-        (number, node.title, one)
-        for number, node in enumerate(plan.operators())
-        for one in node.arrangements
-        if one.name in places
-    ]
-    found.append((OUTPUT, "View", plan.output))
-    return tuple(_json(number, title, one, places, estimates) for number, title, one in found)
+    found = []
+    for number, node in enumerate(plan.operators()):
+        levels = {
+            one.name: (stack, level)
+            for stack, several in enumerate(node.stacks)
+            for level, one in enumerate(several)
+        }
+        for one in node.arrangements:
+            if one.name in places:
+                about = _json(number, node.title, one, places, estimates)
+                found.append({**about, "level": levels.get(one.name)})
+    return (*found, _json(OUTPUT, "View", plan.output, places, estimates))
 
 
 def _json(
@@ -71,7 +77,10 @@ def _json(
 def kept_of(view: Relation) -> list[Kept]:
     """What the operators of a view keep."""
     found = view.definition.get("keeps", ())
-    return [Kept(**{**one, "key": tuple(one["key"])}) for one in found]
+    return [
+        Kept(**{**one, "key": tuple(one["key"]), "level": tuple(one.get("level") or ()) or None})
+        for one in found
+    ]
 
 
 def stored_estimates(view: Relation, places: Mapping[str, str]) -> dict[str, Estimate]:
@@ -108,6 +117,7 @@ class Line:
     looked_up: int | None
     bytes_written: int | None
     seconds: float | None
+    advice: str | None  # on the expected size of groups, at the first level of a stack
     collection: str
 
 
@@ -129,7 +139,14 @@ def arrangements(
     )
     runs = last_runs(history.notes(RECORDS), wanted, TICKS)
     return [
-        _line(view, one, sizes[one.collection], users[one.collection], runs[view])
+        _line(
+            view,
+            one,
+            sizes[one.collection],
+            users[one.collection],
+            runs[view],
+            level_advice(one, several, sizes),
+        )
         for view, several in kept.items()
         if view in wanted
         for one in several
@@ -142,6 +159,7 @@ def _line(
     size: Measured,
     users: Sequence[tuple[str, int]],
     runs: Sequence[ViewRun],
+    advice: str | None,
 ) -> Line:
     others = dict.fromkeys(user for user in users if user != (view, kept.operator))
     shared = tuple(f"{name} ({number})" for name, number in others)
@@ -167,8 +185,23 @@ def _line(
         None if run is None else run.looked_up,
         None if run is None else run.bytes,
         None if run is None else run.seconds,
+        advice,
         kept.collection,
     )
+
+
+def level_advice(one: Kept, several: Sequence[Kept], sizes: Mapping[str, Measured]) -> str | None:
+    """What a better size of groups would save; told with the first level of a stack."""
+    if one.level is None or one.level[1] != 0:
+        return None
+    mine = [
+        other
+        for other in several
+        if other.operator == one.operator and other.level and other.level[0] == one.level[0]
+    ]
+    mine.sort(key=lambda other: other.level or ())
+    found = advise([Level(level.what, sizes[level.collection].records) for level in mine])
+    return str(found) if found is not None and found.saves else None
 
 
 def estimate_error(lines: Sequence[Line]) -> float | None:
@@ -226,6 +259,7 @@ def _schema() -> StructType:
         "exact": BooleanType(),
         "shared_by": ArrayType(StringType()),
         "seconds": DoubleType(),
+        "advice": StringType(),
         "collection": StringType(),
     }
     names = [field.name for field in fields(Line)]

@@ -15,6 +15,7 @@ take keys to be drawn from one domain, that of the side that has more of them be
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -35,6 +36,7 @@ from windrow.views.costs.sources import (
     measure,
     stretch_source,
 )
+from windrow.views.plan.hints import FAN_OUT
 from windrow.views.plan.nodes import (
     Accumulate,
     Arrangement,
@@ -171,6 +173,18 @@ class Estimator:
 
     def _known(self, one: Arrangement, records: float, keys: float) -> None:
         self._found[one.name] = Estimate(records, min(keys, records))
+
+    def _stacked(
+        self, node: Node, size: Size, keys: Sequence[Any], columns: Sequence[Any], depth: float
+    ) -> None:
+        """Levels of candidates: the level that is n from the top takes at most 16 ** n of a group,
+        each as many as `depth` of its rows; the first takes all rows.
+        """
+        groups = self._groups(size, keys)
+        for stack in node.stacks:
+            for at, one in enumerate(stack):
+                most = depth * FAN_OUT ** (len(stack) - at) if at else math.inf
+                self._known(one, self._sizes.clipped(size, keys, columns, most), groups)
 
     # Operators without state, over others than inputs.
 

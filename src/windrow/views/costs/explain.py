@@ -44,7 +44,9 @@ def analyzed(
         return f" ({kept(line)}{estimate}{shared})"
 
     def did(node: Node) -> list[str]:
-        return _did(runs, numbers[id(node)])
+        number = numbers[id(node)]
+        advice = [line.advice for line in lines if line.number == number and line.advice]
+        return [*_did(runs, number), *(f"better: {one}" for one in advice)]
 
     output = sizes[places[plan.output.name]]
     return "\n".join(

@@ -61,6 +61,14 @@ class Node:
         return ()
 
     @property
+    def stacks(self) -> tuple[tuple[Arrangement, ...], ...]:
+        """Levels of candidates over hashed groups, if it keeps some: what comes into each level.
+
+        The first level of a stack, which takes all rows, comes first.
+        """
+        return ()
+
+    @property
     def title(self) -> str:
         return type(self).__name__
 
