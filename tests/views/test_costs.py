@@ -21,7 +21,8 @@ ROWS = 3_000
 VIEWS = {
     "fares": "SELECT passengers, min(fare) AS low, max(fare) AS high, count(DISTINCT day) AS days, "
     "count(*) AS n FROM trips WHERE day < 20 GROUP BY passengers",
-    "lows": "SELECT passengers, min(fare) AS low FROM trips WHERE day < 20 GROUP BY passengers",
+    "lows": "SELECT passengers, min(fare) AS low, count(day) AS n FROM trips WHERE day < 20 "
+    "GROUP BY passengers",
     "boroughs": "SELECT borough, passengers, sum(fare) AS total FROM trips JOIN zones "
     "ON trips.zone = zones.zone WHERE day < 20 AND borough <> 'b0' GROUP BY borough, passengers",
     "best": "SELECT * FROM (SELECT zone, id, fare, row_number() OVER "
@@ -44,8 +45,8 @@ def project(spark: Any, root: Path) -> Iterator[windrow.Project]:
         found.sql("CREATE TABLE trips (id INT, passengers INT, zone INT, day INT, fare INT)")
         found.sql("CREATE TABLE zones (zone INT, borough STRING)")
         found.sql(
-            "INSERT INTO trips SELECT id, id % 6, id * 7 % 50, id * 11 % 30, id * id % 41 "
-            f"FROM range({ROWS})"
+            "INSERT INTO trips SELECT id, pmod(hash(id, 1), 6), pmod(hash(id, 2), 50), "
+            f"pmod(hash(id, 3), 30), pmod(hash(id, 4), 41) FROM range({ROWS})"
         )
         found.sql("INSERT INTO zones SELECT id, concat('b', id % 5) FROM range(50)")
         for name, query in VIEWS.items():
