@@ -4,7 +4,9 @@
     join                        rows of each side        distinct rows
     distinct                    distinct rows            groups
     reduce, accumulable         totals                   groups
-    reduce, hierarchical        values                   distinct (group, value)
+    reduce, hierarchical        nothing, if monotonic    0
+                                values, sorted           distinct (group, value)
+                                values of each level     see `stacks`
     reduce, of DISTINCT values  distinct values          distinct (group, values)
     reduce, basic; windows      rows and results         distinct rows; groups, or rows again
     top k                       rows and first rows      distinct rows; of each group at most k
@@ -15,7 +17,6 @@ take keys to be drawn from one domain, that of the side that has more of them be
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -36,6 +37,7 @@ from windrow.views.costs.sources import (
     measure,
     stretch_source,
 )
+from windrow.views.costs.stacks import occupied, taken
 from windrow.views.plan.hints import FAN_OUT
 from windrow.views.plan.nodes import (
     Accumulate,
@@ -175,16 +177,35 @@ class Estimator:
         self._found[one.name] = Estimate(records, min(keys, records))
 
     def _stacked(
-        self, node: Node, size: Size, keys: Sequence[Any], columns: Sequence[Any], depth: float
+        self,
+        size: Size,
+        keys: Sequence[Any],
+        columns: Sequence[Any],
+        levels: Sequence[Sequence[Arrangement]],
+        depth: int,
     ) -> None:
-        """Levels of candidates: the level that is n from the top takes at most 16 ** n of a group,
-        each as many as `depth` of its rows; the first takes all rows.
-        """
-        groups = self._groups(size, keys)
-        for stack in node.stacks:
-            for at, one in enumerate(stack):
-                most = depth * FAN_OUT ** (len(stack) - at) if at else math.inf
-                self._known(one, self._sizes.clipped(size, keys, columns, most), groups)
+        """Levels of a stack: what each takes, and perhaps what it rejects."""
+
+        def of_level(at: int, groups: float) -> float:
+            return taken(groups, len(levels), depth)[at] if at < len(levels) else 0.0
+
+        for at, (comes, *rejected) in enumerate(levels):
+            subgroups = FAN_OUT ** (len(levels) - at - 1)
+
+            def kept(one: float, at: int = at) -> float:
+                return of_level(at, one)
+
+            def found(one: float, at: int = at, subgroups: int = subgroups) -> float:
+                return occupied(of_level(at, one), subgroups)
+
+            def gone(one: float, at: int = at) -> float:
+                return of_level(at, one) - of_level(at + 1, one)
+
+            total = self._sizes.summed(size, keys, columns, kept)
+            places = self._sizes.summed(size, keys, columns, found)
+            self._known(comes, total, places)
+            for one in rejected:
+                self._known(one, self._sizes.summed(size, keys, columns, gone), places)
 
     # Operators without state, over others than inputs.
 
@@ -344,9 +365,14 @@ class Estimator:
         size = self._size(node.over)
         groups = self._groups(size, node.keys)
         self._known(node.totals, groups, groups)
-        for number, one in node.kept:
-            records = self._sizes.distinct(size, [*node.keys, node.values[number]])
-            self._known(one, records, groups)
+        for value in () if node.extremes is None else node.extremes.values:
+            columns = [*node.keys, node.values[value.value]]
+            if node.extremes is not None and node.extremes.size is not None:
+                levels = [value.stored[at : at + 2] for at in range(0, len(value.stored), 2)]
+                self._stacked(size, node.keys, columns, levels, len(value.sides))
+            else:
+                for one in value.stored:
+                    self._known(one, self._sizes.distinct(size, columns), groups)
         for numbers, one in node.sets:
             values = [node.values[number] for number in numbers]
             records = self._sizes.distinct(size, [*node.keys, *values])
@@ -383,7 +409,7 @@ class Estimator:
         records = self._sizes.distinct(size, columns)
         self._known(node.rows, records, groups)
         depth = float(node.limit + node.offset)
-        tops = self._sizes.clipped(size, keys, columns, depth)
+        tops = self._sizes.summed(size, keys, columns, lambda one: min(depth, one))
         self._known(node.tops, tops, groups)
         rows = max(tops - groups * node.offset, 0.0)
         found = size.filtered(min(1.0, rows / size.rows) if size.rows else 0.0)

@@ -12,12 +12,14 @@ of one source together, whatever joins lie between:
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from windrow.spark.catalyst import Catalyst
 from windrow.views.costs.distinct import remaining
+
+Each = Callable[[float], float]  # from the size of a group; never more than that
 
 
 class Source(Protocol):
@@ -32,8 +34,8 @@ class Source(Protocol):
         """Distinct values before any filter."""
         ...
 
-    def clipped(self, groups: Sequence[Any], expressions: Sequence[Any], most: float) -> float:
-        """The distinct values of all groups, of no group more than `most`."""
+    def summed(self, groups: Sequence[Any], expressions: Sequence[Any], each: Each) -> float:
+        """The sum over all groups of what follows from the number of their distinct values."""
         ...
 
 
@@ -102,19 +104,19 @@ class Sizes:
         found = [source.domain(_of(items, source)) for source in _with_all(items)]
         return max(found, default=None)
 
-    def clipped(
-        self, size: Size, groups: Sequence[Any], expressions: Sequence[Any], most: float
+    def summed(
+        self, size: Size, groups: Sequence[Any], expressions: Sequence[Any], each: Each
     ) -> float:
-        """The distinct rows of all groups, of each at most `most`."""
+        """The sum over all groups of what follows from the number of their distinct rows."""
         total = self.distinct(size, [*groups, *expressions])
         count = max(self.distinct(size, groups), 1.0)
         items, keys = self._items(size, [*groups, *expressions]), self._items(size, groups)
         if items and keys is not None:
             for source in _with_all(items):
                 if size.kept.get(source, 1.0) > 0.99:
-                    own = source.clipped(_of(keys, source), _of(items, source), most)
+                    own = source.summed(_of(keys, source), _of(items, source), each)
                     return min(own, total)
-        return min(count * min(most, total / count), total)
+        return min(count * each(total / count), total)
 
     def _left(self, size: Size, source: Source, columns: Sequence[Any]) -> float:
         return remaining(source.distinct(columns), source.rows, size.kept.get(source, 1.0))

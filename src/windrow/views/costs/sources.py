@@ -22,7 +22,7 @@ from windrow.spark.schemas import spark_to_arrow_schema
 from windrow.updates import DIFF
 from windrow.views.collections import Collection
 from windrow.views.costs.distinct import extrapolated
-from windrow.views.costs.sizes import Size, Sizes, substituted
+from windrow.views.costs.sizes import Each, Size, Sizes, substituted
 from windrow.views.plan.nodes import Constant, Input, Node, Stateless
 from windrow.views.run.frames import Frames, Piece
 from windrow.views.run.task import Job
@@ -90,7 +90,7 @@ class MeasuredSource:
         below = _below(self.catalyst, self.node, expressions)
         return self.distinct(expressions) if below is None else self.base.distinct(below)
 
-    def clipped(self, groups: Sequence[Any], expressions: Sequence[Any], most: float) -> float:
+    def summed(self, groups: Sequence[Any], expressions: Sequence[Any], each: Each) -> float:
         request = self._request(groups, expressions)
         total, count = self._distinct(request), self.distinct(groups)
         if self.found is None or request not in self.found.counted:
@@ -98,8 +98,8 @@ class MeasuredSource:
         found, fraction = self.found.counted[request].groups, self.found.fraction
         if sum(several for several, _ in found) < 0.9 * count:
             # The sample has missed groups: all that is known is how large they are on average.
-            return min(total, count * min(most, total / max(count, 1.0)))
-        kept = sum(several * min(most, values / several / fraction) for several, values in found)
+            return min(total, count * each(total / max(count, 1.0)))
+        kept = sum(several * each(values / several / fraction) for several, values in found)
         return min(total, kept)
 
     def _request(self, groups: Sequence[Any], expressions: Sequence[Any]) -> Request:
@@ -130,8 +130,8 @@ class ConstantSource:
 
     domain = distinct
 
-    def clipped(self, groups: Sequence[Any], expressions: Sequence[Any], most: float) -> float:
-        return self.rows
+    def summed(self, groups: Sequence[Any], expressions: Sequence[Any], each: Each) -> float:
+        return each(self.rows)
 
 
 @dataclass(eq=False)
@@ -156,9 +156,9 @@ class UnionSource:
 
     domain = distinct
 
-    def clipped(self, groups: Sequence[Any], expressions: Sequence[Any], most: float) -> float:
+    def summed(self, groups: Sequence[Any], expressions: Sequence[Any], each: Each) -> float:
         total, count = self.distinct([*groups, *expressions]), max(self.distinct(groups), 1.0)
-        return min(count * min(most, total / count), total)
+        return min(count * each(total / count), total)
 
     def _of(self, expressions: Sequence[Any], own: Sequence[Any]) -> list[Any]:
         c = self.sizes.c

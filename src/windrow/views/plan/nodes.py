@@ -304,6 +304,12 @@ class Accumulate(Node):
         return (self.totals, *kept, *sets, *basic)
 
     @property
+    def stacks(self) -> tuple[tuple[Arrangement, ...], ...]:
+        if self.extremes is None or self.extremes.size is None:
+            return ()
+        return tuple(value.stored[::2] for value in self.extremes.values)
+
+    @property
     def title(self) -> str:
         by = f" by {', '.join(self.groups)}" if self.groups else ""
         return f"Reduce {', '.join(self.texts)}{by}"
