@@ -65,7 +65,7 @@ def counted(project: windrow.Project, query: str) -> int:
 
 
 def line_of(lines: list[Line], view: str, keeps: str) -> Line:
-    return next(line for line in lines if (line.view, line.keeps) == (view, keeps))
+    return next(line for line in lines if (line.view, line.what) == (view, keeps))
 
 
 def explained(project: windrow.Project, text: str) -> str:
@@ -135,8 +135,8 @@ def test_sharing_is_told_by_both(project: windrow.Project) -> None:
 
 
 def test_levels_that_are_worth_nothing(project: windrow.Project) -> None:
-    lines = [line for line in project.costs("stack", exact=True) if "level" in line.keeps]
-    assert [line.keeps.partition(" of ")[0] for line in lines] == [
+    lines = [line for line in project.costs("stack", exact=True) if "level" in line.what]
+    assert [line.what.partition(" of ")[0] for line in lines] == [
         *["values", "rejected values"] * 3,
         "values",
     ]
@@ -180,9 +180,9 @@ def test_explain_analyze_ticks_first(project: windrow.Project) -> None:
     assert counted(project, "SELECT * FROM lows WHERE passengers = 3") == 1
     assert lines[0] == "View lows"
     told = [line.strip() for line in lines if "last tick" in line]
-    # An input, what is reduced, and the view, which does not change.
+    # The view, of which a row is another; what is reduced; and the input.
     assert [one.partition(", ")[0] for one in told] == [
-        "- last tick: 0 rows in",
+        "- last tick: 2 rows in",
         "- last tick: 1 rows in",
         "- last tick: 0 rows in",
     ]

@@ -59,9 +59,9 @@ def _print_view(name: str, lines: Sequence[Line]) -> None:
     console().print(table)
     for line in lines:
         if line.shared_by:
-            print(f"({_number(line)}) {line.keeps}: shared with {', '.join(line.shared_by)}")
+            print(f"({_number(line)}) {line.what}: shared with {', '.join(line.shared_by)}")
         if line.advice:
-            print(f"({_number(line)}) {line.keeps}: {line.advice}")
+            print(f"({_number(line)}) {line.what}: {line.advice}")
 
 
 def cells(line: Line) -> list[str]:
@@ -70,7 +70,7 @@ def cells(line: Line) -> list[str]:
     return [
         _number(line),
         title,
-        f"{line.keeps} by ({line.key})" if line.key else line.keeps,
+        f"{line.what} by ({line.key})" if line.key else line.what,
         f"{'' if line.exact else '≤ '}{line.records:,}",
         _count(line.estimate),
         _count(line.distinct_keys),

@@ -100,7 +100,7 @@ class Line:
     view: str
     number: int
     operator: str
-    keeps: str
+    what: str
     key: str
     estimate: int | None
     estimated_keys: int | None
@@ -254,7 +254,7 @@ def _schema() -> StructType:
         "view": StringType(),
         "number": IntegerType(),
         "operator": StringType(),
-        "keeps": StringType(),
+        "what": StringType(),
         "key": StringType(),
         "exact": BooleanType(),
         "shared_by": ArrayType(StringType()),

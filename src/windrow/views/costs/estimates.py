@@ -293,37 +293,53 @@ class Estimator:
         self._arranged(left, node.left_arranged)
         self._arranged(right, node.right_arranged)
         lk, rk = key_expressions(node.left_arranged), key_expressions(node.right_arranged)
+        both = replace(left, columns={**left.columns, **right.columns})
+        share = 1.0 if node.condition is None else self._share(both, node.condition)
+        if node.kind == "inner":
+            return self._inner(left, right, lk, rk, share)
+        met = self._met(left, right, lk, rk, share)
+        match node.kind:
+            case "left semi":
+                return left.filtered(met.left)
+            case "left anti":
+                return left.filtered(1 - met.left)
+            case "existence":
+                return left
+        alone = left.rows * (1 - met.left)
+        rows = {
+            "left outer": met.pairs + alone,
+            "full outer": met.pairs + alone + right.rows * (1 - met.right),
+            "left single": left.rows,
+        }[node.kind]
+        single = self._is_unique(right, rk) or node.kind == "left single"
+        unique = left.unique if single else ()
+        return Size(rows, both.columns, {**left.kept, **right.kept}, unique)
+
+    def _inner(
+        self, left: Size, right: Size, lk: Sequence[Any], rk: Sequence[Any], share: float = 1.0
+    ) -> Size:
+        """Pairs of rows with equal keys, of which a share meets what else is asked of them."""
+        met = self._met(left, right, lk, rk, share)
+        columns = {**left.columns, **right.columns}
+        self._equate(columns, lk, rk)
+        unique = left.unique if self._is_unique(right, rk) else ()
+        if self._is_unique(left, lk):
+            unique += right.unique
+        kept = {**left.filtered(met.left).kept, **right.filtered(met.right).kept}
+        return Size(met.pairs, columns, kept, unique)
+
+    def _met(
+        self, left: Size, right: Size, lk: Sequence[Any], rk: Sequence[Any], share: float
+    ) -> _Met:
+        """Keys of both sides are drawn from one domain, each independently of the other."""
         dl, dr = self._sizes.distinct(left, lk), self._sizes.distinct(right, rk)
         known = [self._sizes.domain(left, lk), self._sizes.domain(right, rk)]
         domain = max(dl, dr, 1.0, *(one for one in known if one is not None))
-        both = replace(left, columns={**left.columns, **right.columns})
-        share = 1.0 if node.condition is None else self._share(both, node.condition)
-        pairs = left.rows * right.rows / domain * share
-        # The share of each side's rows that have at least one partner.
-        ml = _any(share, right.rows / max(dr, 1.0)) * min(1.0, dr / domain)
-        mr = _any(share, left.rows / max(dl, 1.0)) * min(1.0, dl / domain)
-        match node.kind:
-            case "left semi":
-                return left.filtered(ml)
-            case "left anti":
-                return left.filtered(1 - ml)
-            case "existence":
-                return left
-        rows = {
-            "inner": pairs,
-            "left outer": pairs + left.rows * (1 - ml),
-            "full outer": pairs + left.rows * (1 - ml) + right.rows * (1 - mr),
-            "left single": left.rows,
-        }[node.kind]
-        if node.kind == "inner":
-            left, right = left.filtered(ml), right.filtered(mr)
-        columns = {**left.columns, **right.columns}
-        if node.kind == "inner":
-            self._equate(columns, lk, rk)
-        unique = left.unique if self._is_unique(right, rk) or node.kind == "left single" else ()
-        if self._is_unique(left, lk):
-            unique += right.unique
-        return Size(rows, columns, {**left.kept, **right.kept}, unique)
+        return _Met(
+            left.rows * right.rows / domain * share,
+            _any(share, right.rows / max(dr, 1.0)) * min(1.0, dr / domain),
+            _any(share, left.rows / max(dl, 1.0)) * min(1.0, dl / domain),
+        )
 
     def _is_unique(self, size: Size, keys: Sequence[Any]) -> bool:
         ids = {self._sizes.id_of(one) for one in keys}
@@ -417,6 +433,15 @@ class Estimator:
             return found
         # What is asked of the rank above, the first rows have already.
         return replace(found, columns={**found.columns, self._c.id_of(node.rank): ()})
+
+
+@dataclass(frozen=True)
+class _Met:
+    """Pairs of a join, and the share of each side's rows that have at least one partner."""
+
+    pairs: float
+    left: float
+    right: float
 
 
 def _any(share: float, often: float) -> float:
