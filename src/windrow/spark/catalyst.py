@@ -204,6 +204,15 @@ class Catalyst:
         leaves = self.items(expression.collectLeaves())
         return [self.id_of(one) for one in leaves if self.kind(one) == "AttributeReference"]
 
+    def distinct_keys(self, plan: Plan) -> list[set[int]]:
+        """Sets of columns that no two rows of a plan share, by their identities."""
+        found = []
+        for key in self.items(plan.distinctKeys().toSeq()):
+            columns = self.items(key.toSeq())
+            if all(self.kind(one) == "AttributeReference" for one in columns):
+                found.append({self.id_of(one) for one in columns})
+        return found
+
     def place(self, node: Any) -> tuple[int, int] | None:
         """Line and column of a plan: its own, or those of the first thing in it that knows."""
         for one in (node, *self.items(node.expressions())):

@@ -430,7 +430,8 @@ class ViewEngine:
             for one in places
             if self._relations.only_grows(one) and (append_only is None or one in append_only)
         }
-        planner = Planner(c, leaves, places, settings, properties, growing)
+        keys = {one.name: one.key for one in self._relations.known() if one.key}
+        planner = Planner(c, leaves, places, settings, properties, growing, keys)
         try:
             _refuse_names(columns)
             with planning_errors():

@@ -91,7 +91,7 @@ class ViewJob:
     folders: JobFolders
 
     stages: tuple[Node | None, ...] = ()  # of the frame that ran last: whose each is
-    _prepared: tuple[Job, DataFrame] | None = None
+    _prepared: tuple[Job, DataFrame, tuple[Node | None, ...]] | None = None
 
     @property
     def collections(self) -> set[str]:
@@ -115,13 +115,13 @@ class ViewJob:
         if partitions is None:
             if self._prepared is None:
                 job = self._job()
-                self._prepared = job, self._frame(job, None)
+                self._prepared = job, *self._frame(job, None)
                 if self.catalyst.has_exchange(self._prepared[1]):
                     raise AssertionError(f"view {self.name}: a job on one partition exchanges rows")
-            job, frame = self._prepared
+            job, frame, self.stages = self._prepared
         else:
             job = self._job()
-            frame = self._frame(job, partitions)
+            frame, self.stages = self._frame(job, partitions, fill)
         found = {id: collections[id].to_json() for id in self.collections}
         run = Run(new_id(), time, lower, fill, sorted(written), found)
         job.begin(run)
@@ -140,13 +140,15 @@ class ViewJob:
     def _job(self) -> Job:
         return Job.at(self.folders.new(), self.catalyst.spark.sparkContext)
 
-    def _frame(self, job: Job, partitions: int | None) -> DataFrame:
-        frames = Frames(self.catalyst, job, self.places, partitions)
+    def _frame(
+        self, job: Job, partitions: int | None, fill: bool = False
+    ) -> tuple[DataFrame, tuple[Node | None, ...]]:
+        """The frame of a job, and whose each of its stages is: an exchange may have its own."""
+        frames = Frames(self.catalyst, job, self.places, partitions, fill)
         if partitions is not None:
             self.catalyst.spark.conf.set("spark.sql.shuffle.partitions", str(partitions))
         frame = frames.view(self.plan)
-        self.stages = tuple(frames.operators)  # the same ones, however many partitions there are
-        return frame
+        return frame, tuple(frames.operators)
 
     def _explained(self, job: Job, run: str, error: Exception) -> Exception:
         """The error of a run, with the view's name; what is not known is raised as it is."""

@@ -9,7 +9,10 @@
                                 values of each level     see `stacks`
     reduce, of DISTINCT values  distinct values          distinct (group, values)
     reduce, basic; windows      rows and results         distinct rows; groups, or rows again
-    top k                       rows and first rows      distinct rows; of each group at most k
+    top k, monotonic            first rows               of each group at most k
+    top k, sorted               rows and first rows      distinct rows; of each group at most k
+    top k, bounded              rows                     distinct rows
+    top k, a stack              rows of each level       see `stacks`
 
 Groups and distinct rows are found by `sizes`, from samples of the inputs (see `sources`). Joins
 take keys to be drawn from one domain, that of the side that has more of them before any filter.
@@ -54,6 +57,7 @@ from windrow.views.plan.nodes import (
     ViewPlan,
     Windows,
 )
+from windrow.views.plan.tops import BoundedTop, MonotonicTop, SortedTop, StackedTop
 
 # Shares of rows that a condition keeps, where its columns were not measured together.
 _COMPARED, _LIKE, _UNKNOWN = 1 / 3, 0.1, 1 / 3
@@ -419,14 +423,21 @@ class Estimator:
     def _top_rows(self, node: TopRows) -> Size:
         size = self._size(node.over)
         columns = node.columns_of_rows
-        names = node.rows.schema.names
-        keys = [columns[names.index(name)] for name in node.rows.key]
+        names = node.schema.names
+        keys = [columns[names.index(name)] for name in node.key]
         groups = self._groups(size, keys)
-        records = self._sizes.distinct(size, columns)
-        self._known(node.rows, records, groups)
-        depth = float(node.limit + node.offset)
+        depth = float(node.depth)
         tops = self._sizes.summed(size, keys, columns, lambda one: min(depth, one))
-        self._known(node.tops, tops, groups)
+        match node:
+            case StackedTop():
+                levels = [(one,) for one in node.arrangements]
+                self._stacked(size, keys, columns, levels, node.depth)
+            case MonotonicTop():
+                self._known(node.tops, tops, groups)
+            case SortedTop() | BoundedTop():
+                self._known(node.rows, self._sizes.distinct(size, columns), groups)
+                if isinstance(node, SortedTop):
+                    self._known(node.tops, tops, groups)
         rows = max(tops - groups * node.offset, 0.0)
         found = size.filtered(min(1.0, rows / size.rows) if size.rows else 0.0)
         if node.rank is None:

@@ -344,11 +344,12 @@ class Windows(Recompute):
 
 @dataclass(frozen=True)
 class TopK(Recompute):
-    """The first rows by an order, ties decided by the whole row."""
+    """The first rows by an order, ties decided by the whole row; `why` Spark computes them."""
 
     order: tuple[str, ...]
     limit: int | None
     offset: int
+    why: str
 
     @property
     def title(self) -> str:
@@ -356,18 +357,24 @@ class TopK(Recompute):
         limit = "all" if self.limit is None else self.limit
         return f"TopK {limit}{f' after {self.offset}' if self.offset else ''}{by}"
 
+    @property
+    def details(self) -> tuple[str, ...]:
+        return (f"basic: Spark computes it ({self.why})", *super().details)
+
 
 @dataclass(frozen=True)
 class TopRows(Node):
     """The first rows of each group, by an order that decides; see `windrow.views.run.topping`.
 
-    `columns_of_rows` are what `rows` keep, beside order keys: named expressions, the first `width`
-    of which are the input's own. `others` are expressions that the order needs beyond them.
+    What is kept depends on the plan: see `windrow.views.plan.tops`. Rows have the columns of
+    `schema`: `columns_of_rows`, named expressions the first `width` of which are the input's own,
+    and order keys. `others` are expressions that the order needs beyond them. `why` says why this
+    plan was chosen.
     """
 
     over: Node
-    rows: Arrangement  # all, sorted
-    tops: Arrangement  # the first of each group
+    schema: pa.Schema
+    key: tuple[str, ...]
     columns_of_rows: tuple[Any, ...] = field(repr=False, compare=False)
     others: tuple[Any, ...] = field(repr=False, compare=False)
     directions: tuple[tuple[int, Direction], ...]
@@ -379,14 +386,16 @@ class TopRows(Node):
     limit: int
     offset: int
     rank: Any | None = field(repr=False, compare=False)  # the attribute of the rank, if it is given
+    why: str
 
     @property
     def inputs(self) -> tuple[Node, ...]:
         return (self.over,)
 
     @property
-    def arrangements(self) -> tuple[Arrangement, ...]:
-        return (self.rows, self.tops)
+    def depth(self) -> int:
+        """How many rows of a group matter: those that are given, and those before them."""
+        return self.limit + self.offset
 
     @property
     def title(self) -> str:
@@ -394,10 +403,6 @@ class TopRows(Node):
         of = f" of each {', '.join(self.groups)}" if self.groups else ""
         rank = "" if self.function == "row_number" else f" ({self.function})"
         return f"TopK {self.limit}{rank}{f' after {self.offset}' if self.offset else ''}{by}{of}"
-
-    @property
-    def details(self) -> tuple[str, ...]:
-        return ("the next rows are found in the sorted ones",)
 
 
 @dataclass(frozen=True)

@@ -11,24 +11,12 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.types import (
-    BinaryType,
-    BooleanType,
-    ByteType,
-    DataType,
-    DateType,
-    NumericType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampNTZType,
-    TimestampType,
-)
+from pyspark.sql.types import ByteType, StructField, StructType
 
 from windrow.errors import UnsupportedSQL
-from windrow.rows.sortkeys import Direction
 from windrow.spark.catalyst import Catalyst
 from windrow.storage.names import digest
+from windrow.views.plan import topk
 from windrow.views.plan.aggregates import AggregatePlanning
 from windrow.views.plan.keys import comparable as _comparable
 from windrow.views.plan.nodes import (
@@ -38,12 +26,10 @@ from windrow.views.plan.nodes import (
     Join,
     Node,
     Stateless,
-    TopK,
-    TopRows,
     ViewPlan,
     Windows,
 )
-from windrow.views.plan.order import by_whole_row, decided_windows, with_order_beneath
+from windrow.views.plan.order import decided_windows, with_order_beneath
 from windrow.views.plan.texts import EVERYTHING
 from windrow.views.plan.texts import ID as _ID
 from windrow.views.plan.texts import numbered as _numbered
@@ -51,10 +37,6 @@ from windrow.views.plan.texts import plain as _plain
 from windrow.views.plan.texts import unique as _unique
 from windrow.views.stored import stored_fields
 
-# Properties of a view that force a plan.
-TOP_K, BASIC = "topk", "basic"
-LARGEST_TOP = 100_000  # rows of a group that are kept as its first; more are computed by Spark
-_RANKS = {"RowNumber": "row_number", "Rank": "rank", "DenseRank": "dense_rank"}
 _STATELESS = {
     "Project",
     "Filter",
@@ -82,7 +64,8 @@ _CONSTANTS = re.compile(r"`(?:[^`]|``)*`|('(?:[^'\\]|\\.)*'|(?<![\w.@])\d[\w.]*)
 class Planner(AggregatePlanning):
     """Plans one view. `relations` maps the RDD of a leaf to the relation that it stands for.
 
-    `append_only` are the relations whose rows are never retracted.
+    `append_only` are the relations whose rows are never retracted, `keys` the primary keys of those
+    that have one.
     """
 
     def __init__(
@@ -93,9 +76,11 @@ class Planner(AggregatePlanning):
         settings: Mapping[str, str] | None = None,
         properties: Mapping[str, str] | None = None,
         append_only: Container[str] = (),
+        keys: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
         self._c = catalyst
         self._append_only = append_only
+        self._keys = keys or {}
         self._properties = properties or {}
         self._relations = relations
         self._collections = collections
@@ -147,6 +132,10 @@ class Planner(AggregatePlanning):
         identity = digest("input", self._collections[name], columns, self._meaning)
         grows = name in self._append_only
         return Input(identity, java, columns, name, self._collections[name], grows)
+
+    def _primary_key(self, java: Any) -> Sequence[str]:
+        """The primary key of a leaf; nothing if it has none."""
+        return self._keys.get(self._relations.get(int(java.rdd().id()), ""), ())
 
     def _constant(self, java: Any, content: str) -> Node:
         types = [self._c.type_of(one).simpleString() for one in self._c.output(java)]
@@ -297,7 +286,7 @@ class Planner(AggregatePlanning):
         ordered = with_order_beneath(c, java)
         if ordered is not None:
             return self._node(ordered)
-        top = self._top_of_groups(java)
+        top = topk.first_of_groups(self, java)
         if top is not None:
             return top
         steps = [java]
@@ -341,173 +330,13 @@ class Planner(AggregatePlanning):
         )
 
     def _globallimit(self, java: Any) -> Node:
-        return self._top_k(java.child(), int(self._c.evaluate(java.limitExpr())), 0)
+        return topk.limited(self, java.child(), int(self._c.evaluate(java.limitExpr())), 0)
 
     def _offset(self, java: Any) -> Node:
-        return self._top_k(java.child(), None, int(self._c.evaluate(java.offsetExpr())))
+        return topk.limited(self, java.child(), None, int(self._c.evaluate(java.offsetExpr())))
 
     def _locallimit(self, java: Any) -> Node:
         return self._node(java.child())  # the global limit above it does the same
-
-    def _top_k(self, java: Any, limit: int | None, offset: int) -> Node:
-        """A limit over what is beneath it: offsets, local limits, and the sort that gives order.
-
-        Projections between the limit and its sort stay above: they handle each row by itself.
-        """
-        c = self._c
-        projections: list[Any] = []
-        order: list[Any] = []
-        while True:
-            kind = c.kind(java)
-            if kind == "Offset" and not offset and not projections:
-                offset = int(c.evaluate(java.offsetExpr()))
-            elif kind == "Sort":
-                order = c.items(java.order())
-                java = java.child()
-                look, found = self._scalars(order)
-                if found:
-                    order = [c.replaced(one, look) for one in order]
-                    projections.append(c.project(c.output(java), java))
-                    java = self._with_scalars(java, found)
-                break
-            elif kind == "Project" and self._leads_to_sort(java):
-                projections.append(java)
-            elif kind not in ("LocalLimit", "SubqueryAlias"):
-                break
-            java = java.child()
-        over = self._node(java)
-        attributes = c.output(java)
-        if limit is not None and limit and limit + offset <= LARGEST_TOP:
-            top = self._top_rows(java, over, attributes, [], order, "row_number", limit, offset)
-            if top is not None:
-                return self._projections(top, projections)
-        rows = self._arranged(over, attributes, [])
-        ordered = by_whole_row(c, order, attributes)
-        texts = tuple(_plain(one.toString()) for one in order)
-        identity = self._identity(java, (over,), "top-k", limit, offset, self._texts(order))
-        results = self._arranged(over, attributes, [], "results", identity)
-        node: Node = TopK(
-            identity,
-            java,
-            self._names(java),
-            over,
-            rows,
-            results,
-            tuple(ordered),
-            texts,
-            limit,
-            offset,
-        )
-        return self._projections(node, projections)
-
-    def _projections(self, node: Node, projections: Sequence[Any]) -> Node:
-        for projection in reversed(projections):
-            text = projection.simpleString(100_000).partition(" ")[2]
-            node = Stateless(
-                self._identity(projection, (node,)),
-                projection,
-                self._names(projection),
-                (node,),
-                "Project",
-                _plain(text),
-            )
-        return node
-
-    def _top_of_groups(self, java: Any) -> Node | None:
-        """A window of a rank of which only the least are wanted, as Spark has found."""
-        c = self._c
-        limited = java.child()
-        functions = c.items(java.windowExpressions())
-        if c.kind(limited) != "WindowGroupLimit" or len(functions) != 1:
-            return None
-        function = _RANKS.get(c.kind(limited.rankLikeFunction()))
-        window = functions[0].child()
-        if function is None or c.kind(window) != "WindowExpression":
-            return None
-        if c.kind(window.windowFunction()) != c.kind(limited.rankLikeFunction()):
-            return None
-        partition = c.items(java.partitionSpec())
-        if not all(_comparable(c, one) is one for one in partition):
-            return None
-        child = limited.child()
-        limit, rank = int(limited.limit()), functions[0].toAttribute()
-        order = c.items(java.orderSpec())
-        if not 0 < limit <= LARGEST_TOP:
-            return None
-        over = self._node(child)
-        return self._top_rows(
-            java, over, c.output(child), partition, order, function, limit, 0, rank
-        )
-
-    def _top_rows(
-        self,
-        java: Any,
-        over: Node,
-        attributes: Sequence[Any],
-        partition: Sequence[Any],
-        order: Sequence[Any],
-        function: str,
-        limit: int,
-        offset: int,
-        rank: Any | None = None,
-    ) -> Node | None:
-        """The first rows of groups by sorted rows; None if a column has no order keys."""
-        c = self._c
-        if self._properties.get(TOP_K) == BASIC:
-            return None
-        full = by_whole_row(c, order, attributes)
-        values = [*attributes, *(one.child() for one in full)]
-        if not all(_has_order_keys(c.type_of(one)) for one in values):
-            return None
-        base = self._arranged(over, attributes, partition)
-        places = {c.id_of(one): at for at, one in enumerate(attributes)}
-        others: list[Any] = []
-        directions = []
-        for one in full:
-            child = one.child()
-            if c.kind(child) == "AttributeReference" and c.id_of(child) in places:
-                at = places[c.id_of(child)]
-            else:
-                at = len(base.expressions) + len(others)
-                others.append(c.named(child, f"order{len(others)}"))
-            ascending = c.kind(one.direction()) == "Ascending"
-            nulls_first = c.kind(one.nullOrdering()) == "NullsFirst"
-            directions.append((at, Direction(ascending, nulls_first)))
-        keys = ["order_key"] if function == "row_number" else ["order_key", "peer_key"]
-        names = _unique([*base.schema.names, *keys])[-len(keys) :]
-        schema = pa.schema([*base.schema, *(pa.field(name, pa.binary()) for name in names)])
-        texts = self._normal(self._texts(order), over)
-        about = (over.identity, base.name, texts, len(keys))
-        rows = Arrangement(
-            digest("sorted", about), base.key, schema, "sorted rows", (), (names[0],)
-        )
-        tops = Arrangement(
-            digest("tops", about, function, limit, offset), base.key, schema, "first rows", ()
-        )
-        return TopRows(
-            self._identity(java, (over,), "top", function, limit, offset, self._texts(order)),
-            java,
-            tuple(str(one.name()) for one in (*attributes, *([] if rank is None else [rank]))),
-            over,
-            rows,
-            tops,
-            base.expressions,
-            tuple(others),
-            tuple(directions),
-            len(order),
-            len(attributes),
-            tuple(_plain(one.toString()) for one in partition),
-            tuple(_plain(one.toString()) for one in order),
-            function,
-            limit,
-            offset,
-            rank,
-        )
-
-    def _leads_to_sort(self, java: Any) -> bool:
-        while self._c.kind(java) in ("Project", "LocalLimit"):
-            java = java.child()
-        return self._c.kind(java) == "Sort"
 
     # What is kept.
 
@@ -619,16 +448,6 @@ class Planner(AggregatePlanning):
             for one in self._c.output(node.java):
                 places[str(self._c.id_of(one))] = len(places)
         return places
-
-
-def _has_order_keys(type_: DataType) -> bool:
-    """Whether what is stored of values is in their order."""
-    if isinstance(type_, StringType):
-        return bool(type_.collation == "UTF8_BINARY")
-    return isinstance(
-        type_,
-        (NumericType, BooleanType, BinaryType, DateType, TimestampType, TimestampNTZType),
-    )
 
 
 def _can_be_key(type_: pa.DataType) -> bool:

@@ -42,9 +42,10 @@ from windrow.views.plan.nodes import (
     ViewPlan,
     Windows,
 )
-from windrow.views.run import extremes, joining, reducing, stages, topping
+from windrow.views.run import extremes, joining, reducing, stages, top_stages
 from windrow.views.run.levels import Level
 from windrow.views.run.task import Arranged, Job
+from windrow.views.run.top_thinning import Thin
 from windrow.views.stored import from_stored, stored_type, to_stored
 
 if TYPE_CHECKING:
@@ -64,13 +65,14 @@ class Frames:
     """Builds the frame of one job.
 
     `places` maps names of arrangements to collections. `partitions` is None for a job on one
-    partition.
+    partition, which serves fills and ticks alike; of others, `fill` says which it is.
     """
 
     catalyst: Catalyst
     job: Job
     places: Mapping[str, str]
     partitions: int | None
+    fill: bool = False
     stages: list[str] = field(default_factory=list)  # what each stage is about
     operators: list[Node | None] = field(default_factory=list)  # whose it is; None: the view's
     seen: set[str] = field(default_factory=set)  # arrangements that a stage has already
@@ -388,28 +390,23 @@ class Frames:
         piece = self._build(node.over)
         base = node.columns_of_rows
         frame, given = self._given([*base, *node.others, piece.diff], piece.plan)
+        ranked = top_stages.ranked_of(node)
         if self.partitions is not None:
-            names = node.rows.schema.names
-            by = [frame.columns[names.index(name)] for name in node.rows.key]
-            has_key = node.rows.key != ("_all",)
-            frame = frame.repartition(self.partitions if has_key else 1, *by)
+            if self.fill or top_stages.can_thin(node):
+                struct = _nullable(frame.schema)
+                number = self._stage("Thin", node)
+                stored = top_stages.stored_of(node, self._arranged)
+                thin = Thin(self.job, number, given, given, ranked, stored)
+                frame = frame.mapInArrow(thin, struct)
+            names = node.schema.names
+            by = [frame.columns[names.index(name)] for name in node.key]
+            frame = frame.repartition(self.partitions if node.key != ("_all",) else 1, *by)
         gives = [_attribute(one) for one in base[: node.width]]
         if node.rank is not None:
             gives.append(node.rank)
         struct = self._struct([*gives, None])
-        stage = topping.TopRows(
-            self.job,
-            self._stage("TopRows", node),
-            given,
-            spark_to_arrow_schema(struct),
-            self._arranged(node.rows),
-            self._arranged(node.tops),
-            topping.Top(node.function, node.limit, node.offset),
-            node.directions,
-            node.peers,
-            node.width,
-            node.rank is not None,
-        )
+        about = (self.job, self._stage("TopRows", node), given, spark_to_arrow_schema(struct))
+        stage = top_stages.stage_of(node, about, ranked, self._arranged)
         return self._output(frame.mapInArrow(stage, struct), gives)
 
     def _recompute(

@@ -54,17 +54,22 @@ class Stage:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         keep_freed_memory()
-        table = table_of(batches, self.given)  # first: a task has to read its input to the end
+        table, given = self.gathered(batches)  # first: a task has to read its input to the end
         task = Task(self.job, self.number)
         try:
             out = list(self.compute(task, table))
-            task.report(given=table.num_rows, given_out=sum(one.num_rows for one in out))
+            task.report(given=given, given_out=sum(one.num_rows for one in out))
         except WindrowError as error:
             self.job.failed(task.run.id, error)
             raise
         for one in out:
             yield from batches_of(one, self.gives)
         freeze_modules()
+
+    def gathered(self, batches: Iterator[pa.RecordBatch]) -> tuple[pa.Table, int]:
+        """What matters of the input, and how many rows it had."""
+        table = table_of(batches, self.given)
+        return table, table.num_rows
 
     def compute(self, task: Task, table: pa.Table) -> Iterator[pa.Table]:
         raise NotImplementedError

@@ -1,15 +1,16 @@
-"""The first rows of groups inside a task, kept as what they are and refilled by a search.
+"""The first rows of groups inside a task: which they are, and what is given of them.
 
-    changes ─▶ order keys ─┬─▶ sorted rows, by group and order
-                           └─▶ the first rows of each touched group, as they were ─▶ as they are
+Every plan of the first rows computes with rows that carry an *order key*: a string of bytes that
+compares as the rows do, ties decided by the whole row. What differs from plan to plan is what is
+kept, and so what a change costs:
 
-The first rows of a group are kept apart: what comes or goes behind the last changes nothing.
-Only where more of them go than come are the next ones looked up, in the sorted rows.
+    monotonic    the first rows                                        `top_monotonic`
+    stack        all rows, and the first ones of ever coarser buckets  `top_stack`
+    sorted       all rows in order, and the first rows                 `top_sorted`
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,14 +19,11 @@ import pyarrow as pa
 from windrow.rows.ordering import exact
 from windrow.rows.sortkeys import Direction, sort_keys
 from windrow.rows.types import single_chunk
-from windrow.shard.firsts import Rows, consolidated, first_rows
+from windrow.shard.firsts import Rows, consolidated
 from windrow.updates import DIFF
-from windrow.views.run.stages import Stage, check_weights
-from windrow.views.run.task import Arranged, Task
-from windrow.views.run.weighted import Groups, Weighted, concatenated, distinct, take
+from windrow.views.run.weighted import Groups, Weighted, concatenated
 
 ROW_NUMBER, RANK, DENSE_RANK = "row_number", "rank", "dense_rank"
-_LOOK = 32  # rows of each part that a search looks at, at least
 
 
 @dataclass(frozen=True)
@@ -77,15 +75,17 @@ def _starts(keys: np.ndarray) -> np.ndarray:
 
 
 @dataclass(frozen=True)
-class TopRows(Stage):
-    """Takes the columns of rows, others to order by, and `_diff`; gives rows, perhaps with a rank.
+class Ranked:
+    """Rows with order keys, and which of a group are the first.
 
-    `directions` say which columns make the order, the first `peers` of them as it is written; the
-    others break ties. Of the columns of rows, the first `width` are given.
+    `schema` has the columns of rows, then the order key; of ranks also the peer key, which is equal
+    for rows of equal rank. `directions` say which columns make the order, the first `peers` of them
+    as it is written; the others break ties. Of the columns, the first `width` are given, and
+    perhaps the rank (`shows`).
     """
 
-    rows: Arranged
-    tops: Arranged
+    schema: pa.Schema
+    key: tuple[str, ...]
     top: Top
     directions: tuple[tuple[int, Direction], ...]
     peers: int
@@ -93,126 +93,97 @@ class TopRows(Stage):
     shows: bool
 
     @property
+    def own(self) -> int:
+        """How many columns are keys of the order."""
+        return 1 if self.top.function == ROW_NUMBER else 2
+
+    @property
     def order(self) -> str:
         """The column of order keys."""
-        return self.rows.order[0]
+        return str(self.schema.names[-self.own])
 
     @property
     def peer(self) -> str:
         """The column that is equal for rows of equal rank."""
-        return str(self.rows.schema.names[-1])
+        return str(self.schema.names[-1])
 
-    def compute(self, task: Task, table: pa.Table) -> Iterator[pa.Table]:
-        delta = self._keyed(table)
-        if not delta.size:
-            return
-        task.write(self.rows, delta)
-        keys = list(self.rows.key)
-        groups = distinct(delta.rows.select(keys))
-        old = task.old(self.tops, groups)
-        was = self._numbered(groups, old)
-        change = self._numbered(groups, delta)
-        now = self._after(task, groups, was, change)
-        kept = Weighted(now.table, now.weights)
-        task.write(self.tops, concatenated([kept, old.negated()]).consolidated())
-        for rows, sign in ((now, 1), (was, -1)):
-            if rows.size:
-                yield self._given_rows(rows, sign)
+    def delta(self, table: pa.Table) -> Weighted:
+        """Changes as they come: columns of rows, others to order by, and `_diff`."""
+        names = self.schema.names[: -self.own]
+        others = table.num_columns - 1 - len(names)
+        given = [*names, *(f"_order{i}" for i in range(others)), DIFF]
+        return Weighted.of(table.rename_columns(given)).consolidated()
 
-    def _keyed(self, table: pa.Table) -> Weighted:
-        """The changes with their order keys."""
-        own = 2 if self.top.function != ROW_NUMBER else 1
-        names = self.rows.schema.names
-        others = table.num_columns - 1 - (len(names) - own)
-        given = [*names[:-own], *(f"_order{i}" for i in range(others)), DIFF]
-        delta = Weighted.of(table.rename_columns(given)).consolidated()
+    def keyed(self, delta: Weighted) -> Weighted:
+        """The same with order keys, and without the others."""
         columns = [single_chunk(column) for column in delta.rows.columns]
         order = [(columns[at], direction) for at, direction in self.directions]
         made = [sort_keys(order, delta.size)]
-        if own == 2:
+        if self.own == 2:
             made.append(sort_keys(order[: self.peers], delta.size))
-        rows = pa.table([*columns[: len(names) - own], *made], names=names)
-        return Weighted(pa.table(rows.columns, schema=self._schema(delta)), delta.weights)
-
-    def _schema(self, delta: Weighted) -> pa.Schema:
         known = {field.name: field for field in delta.rows.schema}
-        return pa.schema([known.get(f.name, f) for f in self.rows.schema])
+        schema = pa.schema([known.get(field.name, field) for field in self.schema])
+        columns = [*columns[: len(self.schema) - self.own], *made]
+        return Weighted(pa.table(columns, schema=schema), delta.weights)
 
-    def _numbered(self, groups: pa.Table, rows: Weighted) -> Rows:
+    def numbered(self, groups: pa.Table, rows: Weighted) -> Rows:
         """Rows by the number of their group, and in order."""
         numbers = Groups(groups).of(rows.rows.select(groups.column_names))
         return consolidated(Rows(rows.rows, numbers, rows.weights), self.order)
 
-    def _before(self, rows: Rows) -> np.ndarray:
+    def before(self, rows: Rows) -> np.ndarray:
         return self.top.before(rows, exact(single_chunk(rows.table.column(self.peer))))
 
-    def _after(self, task: Task, groups: pa.Table, was: Rows, change: Rows) -> Rows:
-        """The first rows of each group after the change."""
-        count, depth = groups.num_rows, self.top.depth
-        # A group with fewer rows has no others: all that is known of it is all that there is.
-        whole = self.top.measures(was, self._before(was), count) < depth
-        matters = whole[change.keys] | self._within(was, change, count)
-        found = Rows.together([was, change.take(np.flatnonzero(matters))])
-        candidates = consolidated(found, self.order)
-        check_weights(candidates.table, candidates.weights)
-        before = self._before(candidates)
-        measures = self.top.measures(candidates, before, count)
-        open_ = np.flatnonzero(~whole & (measures < depth))
-        kept = candidates.take(np.flatnonzero((before < depth) & ~np.isin(candidates.keys, open_)))
-        if not open_.size:
-            return kept
-        places = np.full(count, -1)
-        places[open_] = np.arange(open_.size)
-        mine = change.take(np.flatnonzero(places[change.keys] >= 0))
-        read = task.collection(self.rows.collection).snapshot(task.run.lower - 1)
-        next_ = first_rows(
-            read,
-            take(groups, open_),
-            self.order,
-            Rows(mine.table, places[mine.keys], mine.weights),
-            self._enough,
-            depth=max(_LOOK, 2 * depth),
-        )
-        next_ = consolidated(next_, self.order)
-        check_weights(next_.table, next_.weights)
-        next_ = next_.take(np.flatnonzero(self._before(next_) < depth))
-        return Rows.together([kept, Rows(next_.table, open_[next_.keys], next_.weights)])
+    def first(self, rows: Rows) -> Rows:
+        """The first rows of each group, and no more copies of the last than belong to them."""
+        before = self.before(rows)
+        at = np.flatnonzero(before < self.top.depth)
+        found = rows.take(at)
+        if self.top.function != ROW_NUMBER:
+            return found
+        weights = np.minimum(found.weights, self.top.depth - before[at])
+        return Rows(found.table, found.keys, weights)
 
-    def _within(self, was: Rows, change: Rows, count: int) -> np.ndarray:
-        """Which changes are not behind the last row that was known of their group."""
-        column = self.order if self.top.function == ROW_NUMBER else self.peer
-        own = single_chunk(was.table.column(column))
-        other = single_chunk(change.table.column(column))
-        ranks = exact(pa.concat_arrays([own, other.cast(own.type)]))
-        last = np.full(count, np.iinfo(np.int64).min)
-        np.maximum.at(last, was.keys, ranks[: was.size])
-        found: np.ndarray = ranks[was.size :] <= last[change.keys]
-        return found
+    def behind(self, rows: Rows) -> Rows:
+        """All that `first` leaves: other rows, and other copies of the last."""
+        before = self.before(rows)
+        if self.top.function != ROW_NUMBER:
+            return rows.take(np.flatnonzero(before >= self.top.depth))
+        weights = np.minimum(rows.weights, before + rows.weights - self.top.depth)
+        at = np.flatnonzero(weights > 0)
+        found = rows.take(at)
+        return Rows(found.table, found.keys, weights[at])
 
-    def _enough(self, rows: Rows, count: int) -> np.ndarray:
-        before = self._before(rows)
-        seen = np.zeros(count, np.bool_)
-        seen[rows.keys[before >= self.top.depth]] = True  # the first that is not one of them
-        if self.top.function == ROW_NUMBER:
-            seen |= self.top.measures(rows, before, count) >= self.top.depth
-        return seen
+    def changes(self, now: Rows, was: Rows, names: list[str]) -> pa.Table:
+        """What is given: the rows that are now among the first, less those that were.
 
-    def _given_rows(self, rows: Rows, sign: int) -> pa.Table:
+        Both have at least the first rows of each touched group, in order.
+        """
+        given = [self._given(rows, sign, names) for rows, sign in ((now, 1), (was, -1))]
+        found = concatenated([Weighted.of(one) for one in given]).consolidated()
+        return found.updates()
+
+    def _given(self, rows: Rows, sign: int, names: list[str]) -> pa.Table:
         """What is given of the first rows, with their ranks if they are shown."""
-        rows = consolidated(rows, self.order)
-        before = self._before(rows)
+        before = self.before(rows)
         top, weights = self.top, rows.weights
-        at = np.arange(rows.size)
         ranks = before + 1
         if top.function == ROW_NUMBER:
             end = np.minimum(before + weights, top.depth)
             weights = np.maximum(end - np.maximum(before, top.offset), 0)
+            at = np.flatnonzero(weights)
             if self.shows:  # each copy has a number of its own
-                at = np.repeat(at, weights)
+                at = np.repeat(np.arange(rows.size), weights)
                 within = np.arange(at.size) - np.repeat(np.cumsum(weights) - weights, weights)
                 ranks = before[at] + 1 + within
                 weights = np.ones(at.size, np.int64)
+            else:
+                ranks, weights = ranks[at], weights[at]
+        else:
+            at = np.flatnonzero(before < top.depth)
+            ranks, weights = ranks[at], weights[at]
         columns = [single_chunk(c) for c in rows.table.take(pa.array(at)).columns[: self.width]]
         if self.shows:
             columns.append(pa.array(ranks.astype(np.int32)))
-        return pa.table([*columns, pa.array(weights * sign)], names=self.gives.names)
+        names = [*(f"c{i}" for i in range(len(names) - 1)), DIFF]
+        return pa.table([*columns, pa.array(weights * sign)], names=names)
