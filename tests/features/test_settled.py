@@ -124,7 +124,7 @@ def test_adjacent_updates_are_matched_as_all_are(
     columns = [pa.array(near), pa.array([row[1] for row in rows], pa.int64())]
     known_at = np.array([row[2] for row in rows], np.int64)
     diffs = np.array([-1 if row[3] else 1 for row in rows], np.int64)
-    found = lifetimes_in_place(columns, known_at, diffs, (), near)
+    found = lifetimes_in_place(columns, known_at, diffs, (), (np.zeros_like(near), near))
     expected = lifetimes(columns, known_at, diffs)
 
     def lives(of: object) -> list[tuple[int, ...]]:

@@ -4,10 +4,11 @@
                           └─────── tail ───────────────┘
 
 A part's sums are those of its column chunks. They stand before the footer, where no Parquet reader
-looks: nothing in such a file is found by its distance from the footer. The part's name, which the
-log knows, holds the length of the tail and its checksum. So a reader that trusts the log knows
-whether the footer is right before it is parsed, and whether a column chunk is before it is
-decoded; and one part cannot stand in for another.
+looks: nothing in such a file is found by its distance from the footer. The first is none, but says
+how they were made; in parts of earlier releases, which made them by xxHash64, it is missing. The
+part's name, which the log knows, holds the length of the tail and its checksum. So a reader that
+trusts the log knows whether the footer is right before it is parsed, and whether a column chunk is
+before it is decoded; and one part cannot stand in for another.
 """
 
 from __future__ import annotations
@@ -19,10 +20,12 @@ from typing import Any
 import numpy as np
 
 from windrow.shard.random_access import RandomAccessFile
-from windrow.storage.checksum import checksum
+from windrow.storage.checksum import checksum, chunk_sum
 from windrow.storage.footers import footer_bytes
 
 _SUM = np.dtype([("start", "<i8"), ("end", "<i8"), ("checksum", "<u8")])
+_MARK = -1  # where no chunk starts: what follows are sums of the kind that the mark names
+_CHUNK_SUM = 1
 
 
 def chunk_range(chunk: Any) -> tuple[int, int]:
@@ -39,8 +42,8 @@ def chunk_sums(metadata: Any, read: Callable[[int, int], Any]) -> bytes:
     for g in range(metadata.num_row_groups):
         group = metadata.row_group(g)
         ranges += [chunk_range(group.column(i)) for i in range(group.num_columns)]
-    sums = np.array([(a, b, checksum(read(a, b))) for a, b in sorted(ranges)], _SUM)
-    return sums.tobytes()
+    sums = [(a, b, chunk_sum(read(a, b))) for a, b in sorted(ranges)]
+    return np.array([(_MARK, _MARK, _CHUNK_SUM), *sums], _SUM).tobytes()
 
 
 def tail_facts(tail: Any) -> tuple[int, int]:
@@ -70,6 +73,11 @@ class CheckedFile(RandomAccessFile):
             raise fail("its footer is damaged, or it is another part's")
         block = np.frombuffer(self._tail, np.uint8)[: length - footer_bytes(self._tail)]
         found = block.view(_SUM)
+        self._sum = checksum
+        if found.size and found["start"][0] == _MARK:
+            if found["checksum"][0] != _CHUNK_SUM:
+                raise fail("its checksums are of a kind that a later release wrote")
+            self._sum, found = chunk_sum, found[1:]
         ends = zip(found["end"].tolist(), found["checksum"].tolist(), strict=True)
         self._sums = dict(zip(found["start"].tolist(), ends, strict=True))
         self._starts = found["start"]  # sorted
@@ -80,7 +88,7 @@ class CheckedFile(RandomAccessFile):
         data = self._fetch(start, end)
         chunk_end, expected = self._sums.get(start, (0, 0))
         if chunk_end == end:  # Arrow reads a chunk at a time,
-            if checksum(data) != expected:
+            if self._sum(data) != expected:
                 raise self._damaged(start, end)
             return data
         # or several that lie together.
@@ -99,7 +107,7 @@ class CheckedFile(RandomAccessFile):
             found = memoryview(data)[at - start : chunk_end - start]
         else:
             found = self._fetch(at, chunk_end)
-        if checksum(found) != expected:
+        if self._sum(found) != expected:
             raise self._damaged(at, chunk_end)
 
     def _damaged(self, start: int, end: int) -> Exception:

@@ -1,6 +1,8 @@
-"""xxHash64 of a file's bytes: it finds damage at the speed of memory.
+"""Checksums of a file's bytes: they find damage at the speed of memory.
 
-It is a checksum, not a signature: a writer of the file can write the sum as well.
+xxHash64 for whatever is small, and a sum that is three times as fast for column chunks, which are
+compared each time they are read. Neither is a signature: a writer of the file can write the sum as
+well.
 """
 
 from __future__ import annotations
@@ -23,11 +25,29 @@ def checksum(data: Any) -> int:
     >>> f"{checksum(b'abc'):x}"
     '44bc2cf5ad770999'
     """
+    return int(_xxhash64(*_words(data)))
+
+
+def chunk_sum(data: Any) -> int:
+    """A checksum for many bytes: of each word, and of the product of its halves, the sum.
+
+    Before they are multiplied, words are mixed with their places, so that it matters where they
+    stand. Unlike the steps of xxHash64, those of a sum need not wait for each other, and a
+    processor does several at a time.
+
+    >>> f"{chunk_sum(b'abc'):x}"
+    '591029e334df300c'
+    """
+    return int(_chunk_sum(*_words(data)))
+
+
+def _words(data: Any) -> tuple[np.ndarray, np.ndarray]:
+    """The 64-bit words of an object with the buffer protocol, and up to seven bytes after them."""
     content = np.frombuffer(data, np.uint8)
     if content.flags.writeable:
         content.flags.writeable = False  # of one type, so that it is compiled once
     words = content[: content.size // 8 * 8].view(np.uint64)
-    return int(_xxhash64(words, content[words.size * 8 :]))
+    return words, content[words.size * 8 :]
 
 
 @njit(inline="always")
@@ -38,6 +58,27 @@ def _rotl(x: Any, r: Any) -> Any:
 @njit(inline="always")
 def _round(lane: Any, word: Any) -> Any:
     return _rotl(lane + word * _P2, 31) * _P1
+
+
+@njit(inline="always")
+def _avalanche(h: Any) -> Any:
+    h = (h ^ (h >> np.uint64(33))) * _P2
+    h = (h ^ (h >> np.uint64(29))) * _P3
+    return h ^ (h >> np.uint64(32))
+
+
+@njit(cache=True, nogil=True)
+def _chunk_sum(words: Any, rest: Any) -> Any:
+    total, products = np.uint64(0), np.uint64(0)
+    for i in range(words.size):
+        mixed = words[i] ^ (np.uint64(i + 1) * _P1)
+        products += (mixed & np.uint64(0xFFFFFFFF)) * (mixed >> np.uint64(32))
+        total += words[i]
+    word = np.uint64(0)
+    for b in range(rest.size):
+        word |= np.uint64(rest[b]) << np.uint64(8 * b)
+    length = np.uint64(words.size * 8 + rest.size)
+    return _avalanche(_rotl(products, 31) * _P1 + (total + word) * _P2 + length * _P3)
 
 
 @njit(cache=True, nogil=True)
@@ -71,6 +112,4 @@ def _xxhash64(words: Any, rest: Any) -> Any:
     while at < rest.size:
         h = _rotl(h ^ (np.uint64(rest[at]) * _P5), 11) * _P1
         at += 1
-    h = (h ^ (h >> np.uint64(33))) * _P2
-    h = (h ^ (h >> np.uint64(29))) * _P3
-    return h ^ (h >> np.uint64(32))
+    return _avalanche(h)

@@ -56,7 +56,7 @@ def lifetimes(
     touched = np.isin(hashes, hashes[diffs < 0])
     plain = np.flatnonzero(~touched)
     plain = np.repeat(plain, diffs[plain])
-    some = _matched(columns, known_at, diffs, snapshots, touched)
+    some = _matched(columns, known_at, diffs, snapshots, np.flatnonzero(touched))
     return Lifetimes(
         np.concatenate([plain, some.rows]),
         np.concatenate([known_at[plain], some.born]),
@@ -70,23 +70,20 @@ def lifetimes_in_place(
     known_at: np.ndarray,
     diffs: np.ndarray,
     snapshots: Sequence[int],
-    near: np.ndarray,
+    order: tuple[np.ndarray, np.ndarray],
 ) -> Lifetimes:
-    """The same for updates of which those of equal rows are adjacent, under one number.
+    """The same for updates that are sorted by two words, in both of which equal rows agree.
 
     Every update keeps its place, if each stands for one row at most (`rows` is then all of them
     in order); one that has no row of its own never lives.
     """
     if diffs.max(initial=0) > 1:
         return lifetimes(columns, known_at, diffs, snapshots)
-    touched = _beside(near, diffs)
+    touched, near = _beside_retractions(*order, diffs)
     some = _matched(columns, known_at, diffs, snapshots, touched, near)
-    own = np.zeros(diffs.size, np.bool_)
-    own[some.rows] = True
-    if np.count_nonzero(own) < some.rows.size:
+    born, died, own = _placed(known_at, touched, some.rows, some.born, some.died)
+    if not own:
         return lifetimes(columns, known_at, diffs, snapshots)
-    born, died = np.where(touched, NEVER, known_at), np.where(touched, LOWEST, NEVER)
-    born[some.rows], died[some.rows] = some.born, some.died
     return Lifetimes(np.arange(diffs.size), born, died, some.missing, in_place=True)
 
 
@@ -95,21 +92,21 @@ def _matched(
     known_at: np.ndarray,
     diffs: np.ndarray,
     snapshots: Sequence[int],
-    touched: np.ndarray,
+    some: np.ndarray,
     near: np.ndarray | None = None,
 ) -> Lifetimes:
-    """The same for the updates `touched`; with `near`, equal rows are adjacent, as above."""
-    some = np.flatnonzero(touched)
+    """The same for `some` of the updates; with `near`, a number for each of them, equal rows have
+    the same number, and updates of one number are adjacent."""
     columns = [column.take(pa.array(some)) for column in columns]
     hashes, times = hash_rows(columns), known_at[some]
-    found = None if near is None else _grouped_near(columns, hashes, times, near[some])
+    found = None if near is None else _grouped_near(columns, hashes, times, near)
     if found is None:
         ids = group_ids(hashes[None, :], columns)
         order = sort_words(np.vstack([ids, times]))
     else:
         ids, order = found
     known = np.array(sorted(snapshots), np.int64)
-    rows, born, died, missing = _match(ids, known_at[some], diffs[some], order, known)
+    rows, born, died, missing = _match(ids, times, diffs[some], order, known)
     return Lifetimes(some[rows], born, died, some[missing])
 
 
@@ -158,29 +155,43 @@ def _sorted_near(near: Any, hashes: Any, times: Any) -> Any:
 
 
 @njit(cache=True, nogil=True)
-def near_numbers(prefixes: Any, times: Any) -> Any:
-    """A number for each row of a table that is sorted by both: the same where both are."""
-    out = np.zeros(times.size, np.int64)
-    for i in range(1, times.size):
-        new = prefixes[i] != prefixes[i - 1] or times[i] != times[i - 1]
-        out[i] = out[i - 1] + new
-    return out
+def _beside_retractions(major: Any, minor: Any, diffs: Any) -> Any:
+    """The updates that agree in both words with a retraction, and a number for each of them.
 
-
-@njit(cache=True, nogil=True)
-def _beside(near: Any, diffs: Any) -> Any:
-    """Which updates share their number with a retraction."""
-    touched = np.zeros(near.size, np.bool_)
-    p = 0
-    while p < near.size:
+    Updates are sorted by the words; the numbers are equal where both are.
+    """
+    n = diffs.size
+    touched, near = np.empty(n, np.int64), np.empty(n, np.int64)
+    size = p = number = 0
+    while p < n:
         start = p
-        retracted = False
-        while p < near.size and near[p] == near[start]:
+        retracted = diffs[p] < 0
+        p += 1
+        while p < n and minor[p] == minor[start] and major[p] == major[start]:
             retracted |= diffs[p] < 0
             p += 1
         if retracted:
-            touched[start:p] = True
-    return touched
+            for i in range(start, p):
+                touched[size], near[size] = i, number
+                size += 1
+            number += 1
+    return touched[:size].copy(), near[:size].copy()
+
+
+@njit(cache=True, nogil=True)
+def _placed(known_at: Any, touched: Any, rows: Any, born: Any, died: Any) -> Any:
+    """Lifetimes of all updates: of those `touched`, the ones found for some `rows`, or none.
+
+    And whether each of `rows` occurs once.
+    """
+    all_born, all_died = known_at.copy(), np.full(known_at.size, NEVER, np.int64)
+    for i in touched:
+        all_born[i], all_died[i] = NEVER, LOWEST
+    own = True
+    for i in range(rows.size):
+        own &= all_died[rows[i]] == LOWEST
+        all_born[rows[i]], all_died[rows[i]] = born[i], died[i]
+    return all_born, all_died, own
 
 
 @njit(cache=True, nogil=True)

@@ -14,7 +14,7 @@ import pyarrow as pa
 from windrow.arrangements.content import FILE
 from windrow.arrangements.rows import SortedRows, bounds_of, expanded, row_scan
 from windrow.features.compute.events import Events, QueryTimes
-from windrow.features.compute.lifetimes import lifetimes_in_place, near_numbers
+from windrow.features.compute.lifetimes import lifetimes_in_place
 from windrow.features.compute.types import feature_type
 from windrow.features.definitions import JoinedGroup
 from windrow.features.inputs.groups import GroupInputs
@@ -140,10 +140,9 @@ class GroupEvents:
         diffs, known_at = int64_values(table, DIFF), int64_values(table, KNOWN_AT)
         table = table.drop_columns([DIFF])
         columns = [single_chunk(c) for c in table.drop_columns([KNOWN_AT, PREFIX]).columns]
-        prefixes, times = int64_values(table, PREFIX), int64_values(table, EVENT_TIME)
         # Equal rows have the same key and time, by which the table is sorted.
-        near = near_numbers(prefixes, times)
-        found = lifetimes_in_place(columns, known_at, diffs, self.snapshots, near)
+        order = int64_values(table, PREFIX), int64_values(table, EVENT_TIME)
+        found = lifetimes_in_place(columns, known_at, diffs, self.snapshots, order)
         unmatched = table.take(pa.array(found.missing))
         lives = (found.born, found.died)
         if not found.in_place:
