@@ -395,9 +395,9 @@ def consolidate_words(
 def _reordered(diffs: np.ndarray, order: np.ndarray) -> np.ndarray:
     """`diffs[order]`. They are nearly always small, and as bytes more of them fit into a cache."""
     small = diffs.astype(np.int8)
-    if np.array_equal(small, diffs):
-        return small[order].astype(np.int64)
-    return diffs[order]
+    fits = np.array_equal(small, diffs)
+    found: np.ndarray = small[order].astype(np.int64) if fits else diffs[order]
+    return found
 
 
 def group_ids(words: np.ndarray, columns: Sequence[pa.Array]) -> np.ndarray:

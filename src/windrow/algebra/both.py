@@ -45,6 +45,11 @@ class Both:
         return counts
 
     @functools.cached_property
+    def values(self) -> pa.Array:
+        """The column's values, and after them the spanned ones; shared by several aggregates."""
+        return pa.concat_arrays([self.column.values, self.spanned.values])
+
+    @functools.cached_property
     def float_sums(self) -> np.ndarray:
         """The sum for each query, rounded once; shared by several aggregates."""
         spans, ranges = self.spanned.spans, self.ranges
@@ -66,27 +71,29 @@ class Both:
 
 
 def better_of(
-    column: Column,
+    both: Both,
     at: np.ndarray,
-    times: np.ndarray | None,
-    spanned: SpannedColumn,
     spanned_at: np.ndarray,
     *,
+    by_time: bool,
     largest: bool,
 ) -> pa.Array:
     """For each query the better of a column's value `at` a place and a spanned one; NULL for none.
 
-    A place is -1 if there is no value. The larger (or smaller) value is better; with the `times` of
-    the column's values, the later (or earlier) one, then the value.
+    A place is -1 if there is no value. The larger (or smaller) value is better; `by_time`, the
+    later (or earlier) one, then the value, and places are those of the column in order.
     """
+    column, spanned = both.column.in_order if by_time else both.column, both.spanned
     words, spanned_words = _comparable(column, spanned)
     major, spanned_major = words, spanned_words
-    if times is not None:
-        major, spanned_major = times, spanned.times
+    if by_time:
+        major, spanned_major = both.times, spanned.times
     picked = _better(
         at, major, words, spanned_at, spanned_major, spanned_words, largest, len(column.values)
     )
-    values = pa.concat_arrays([column.values, spanned.values])
+    values = both.values
+    if column is not both.column:
+        values = pa.concat_arrays([column.values, spanned.values])
     return values.take(pa.array(picked, mask=picked < 0))
 
 

@@ -222,6 +222,45 @@ def tree_best(major: Any, minor: Any, first: Any, last: Any, queries: Any) -> An
     return out
 
 
+@njit(cache=True, nogil=True)
+def tree_largest(words: Any, first: Any, last: Any, queries: Any) -> Any:
+    """The same by one word: for each query the element with the largest; -1 for none."""
+    size = top = _leaves(queries)
+    best = np.full(2 * size, -1, np.int64)
+    most = np.full(2 * size, LOWEST, np.int64)
+    e = 0
+    while e < first.size:
+        a, b = first[e] + size, last[e] + size
+        at, x = e, words[e]
+        e += 1
+        while e < first.size and first[e] + size == a and last[e] + size == b:
+            if words[e] > x:
+                at, x = e, words[e]
+            e += 1
+        while a < b:
+            top = min(top, a)
+            if a & 1:
+                if x >= most[a]:
+                    best[a], most[a] = at, x
+                a += 1
+            if b & 1:
+                b -= 1
+                if x >= most[b]:
+                    best[b], most[b] = at, x
+            a >>= 1
+            b >>= 1
+    out = np.empty(queries, np.int64)
+    for q in range(queries):
+        node = found = q + size
+        while node > top:  # there is nothing above
+            node >>= 1
+            # An empty node has the lowest word, and so may one that is not.
+            if most[node] > most[found] or best[found] < 0:
+                found = node
+        out[q] = best[found]
+    return out
+
+
 @njit(inline="always")
 def _into(tree: Any, node: Any, value: Any, spread: Any) -> None:
     n, m1, m2, m3, m4 = add_moments(

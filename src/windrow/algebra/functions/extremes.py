@@ -15,7 +15,7 @@ from windrow.algebra.kinds.values import Bests, Order, value_lists
 from windrow.algebra.law import Law
 from windrow.algebra.ranges import Column, Ranges
 from windrow.algebra.registry import declare
-from windrow.algebra.spans import SpannedColumn, tree_best
+from windrow.algebra.spans import SpannedColumn, tree_best, tree_largest
 from windrow.algebra.tree import range_best
 from windrow.algebra.types import SCALARS
 
@@ -44,10 +44,14 @@ class Extreme(Function):
     def _in_spans(self, column: SpannedColumn) -> np.ndarray:
         """For each query the place of its best value; -1 for none."""
         spans, words = column.spans, column.words
-        major = column.times if self.order.by_time else words
         if not self.order.descending:
-            words, major = ~words, ~major  # the smallest words are best
-        at: np.ndarray = tree_best(major, words, spans.first, spans.last, spans.queries)
+            words = ~words  # the smallest words are best
+        at: np.ndarray
+        if self.order.by_time:
+            times = column.times if self.order.descending else ~column.times
+            at = tree_best(times, words, spans.first, spans.last, spans.queries)
+        else:
+            at = tree_largest(words, spans.first, spans.last, spans.queries)
         return at
 
 
@@ -62,9 +66,8 @@ class ByValue(Extreme):
         return column.values.take(pa.array(at, mask=at < 0))
 
     def over_both(self, both: Both) -> pa.Array:
-        column, spanned = both.column, both.spanned
-        at, other = self._in_ranges(column, both.ranges), self._in_spans(spanned)
-        return better_of(column, at, None, spanned, other, largest=self.order.descending)
+        at, other = self._in_ranges(both.column, both.ranges), self._in_spans(both.spanned)
+        return better_of(both, at, other, by_time=False, largest=self.order.descending)
 
     def _in_ranges(self, column: Column, ranges: Ranges) -> np.ndarray:
         largest = self.order.descending
@@ -84,9 +87,8 @@ class ByTime(Extreme):
 
     def over_both(self, both: Both) -> pa.Array:
         at = np.where(both.ranges.empty, -1, self._ends(both.ranges))
-        column, spanned = both.column.in_order, both.spanned
-        other = self._in_spans(spanned)
-        return better_of(column, at, both.times, spanned, other, largest=self.order.descending)
+        other = self._in_spans(both.spanned)
+        return better_of(both, at, other, by_time=True, largest=self.order.descending)
 
     def _ends(self, ranges: Ranges) -> np.ndarray:
         return ranges.end - 1 if self.order.descending else ranges.start

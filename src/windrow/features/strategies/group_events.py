@@ -141,8 +141,8 @@ class GroupEvents:
         table = table.drop_columns([DIFF])
         columns = [single_chunk(c) for c in table.drop_columns([KNOWN_AT, PREFIX]).columns]
         # Equal rows have the same key and time, by which the table is sorted.
-        order = int64_values(table, PREFIX), int64_values(table, EVENT_TIME)
-        found = lifetimes_in_place(columns, known_at, diffs, self.snapshots, order)
+        by = int64_values(table, PREFIX), int64_values(table, EVENT_TIME)
+        found = lifetimes_in_place(columns, known_at, diffs, self.snapshots, by)
         unmatched = table.take(pa.array(found.missing))
         lives = (found.born, found.died)
         if not found.in_place:
