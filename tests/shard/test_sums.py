@@ -1,4 +1,4 @@
-"""The sums of a part's column chunks: of this release, and of those before it."""
+"""The sums of a part's column chunks: of this version, and of those before it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SCHEMA = pa.schema([("k", pa.int64()), ("x", pa.float64())])
 
 
 def by_xxhash(metadata: Any, read: Callable[[int, int], Any]) -> bytes:
-    """What earlier releases wrote: xxHash64 of each chunk, and no mark before them."""
+    """What earlier versions wrote: xxHash64 of each chunk, and no mark before them."""
     made = np.frombuffer(sums.chunk_sums(metadata, read), sums._SUM)[1:].copy()
     for one in made:
         one["checksum"] = checksum(read(int(one["start"]), int(one["end"])))
@@ -53,7 +53,7 @@ def test_each_chunk_is_compared(tmp_path: Path, how: Callable[[Any, Any], bytes]
         shard.snapshot().to_table()
 
 
-def test_sums_of_a_later_release_are_refused(tmp_path: Path) -> None:
+def test_sums_of_a_later_version_are_refused(tmp_path: Path) -> None:
     shard, _ = written(tmp_path / "shard", by_another)
-    with pytest.raises(StorageError, match="later release"):
+    with pytest.raises(StorageError, match="later version"):
         shard.snapshot().to_table()

@@ -35,7 +35,7 @@ from windrow.time import now_millis
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-RUNS = 64  # of about one size, that an arrangement may have before they are merged
+RUNS = 128  # of about one size, that an arrangement may have before they are merged
 RETRACTED = 1 / 8  # of an arrangement's rows: with more retractions than that, they are compacted
 ATTEMPTS = 20  # at extending an arrangement while other processes extend it too
 

@@ -5,7 +5,7 @@
 
 A part's sums are those of its column chunks. They stand before the footer, where no Parquet reader
 looks: nothing in such a file is found by its distance from the footer. The first is none, but says
-how they were made; in parts of earlier releases, which made them by xxHash64, it is missing. The
+how they were made; in parts of earlier versions, which made them by xxHash64, it is missing. The
 part's name, which the log knows, holds the length of the tail and its checksum. So a reader that
 trusts the log knows whether the footer is right before it is parsed, and whether a column chunk is
 before it is decoded; and one part cannot stand in for another.
@@ -76,7 +76,7 @@ class CheckedFile(RandomAccessFile):
         self._sum = checksum
         if found.size and found["start"][0] == _MARK:
             if found["checksum"][0] != _CHUNK_SUM:
-                raise fail("its checksums are of a kind that a later release wrote")
+                raise fail("its checksums are of a kind that a later version wrote")
             self._sum, found = chunk_sum, found[1:]
         ends = zip(found["end"].tolist(), found["checksum"].tolist(), strict=True)
         self._sums = dict(zip(found["start"].tolist(), ends, strict=True))
