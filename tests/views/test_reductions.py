@@ -166,6 +166,27 @@ def test_the_extreme_is_retracted_again_and_again(spark: Any, tmp_path: Path) ->
     assert {r.k: (r.a, r.b) for r in project.read("m").collect()} == {0: (90, 98), 1: (91, 97)}
 
 
+def test_what_changes_no_result_is_passed_to_nobody(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from windrow.views.jobs import ViewJob
+
+    runs: list[Any] = []
+    run = ViewJob.run
+    monkeypatch.setattr(ViewJob, "run", lambda *a, **k: runs.append(run(*a, **k)) or runs[-1])
+    project = windrow.Project(tmp_path, spark=spark, progress=False)
+    project.sql("CREATE TABLE t (k INT, v INT)")
+    project.sql(
+        "CREATE MATERIALIZED VIEW s AS SELECT k, count(DISTINCT v) AS n, max(v) AS m FROM t "
+        "GROUP BY k"
+    )
+    for values, given in (("(1, 5), (1, 7)", 1), ("(1, 5)", 0), ("(1, 6)", 2)):
+        project.sql(f"INSERT INTO t VALUES {values}")
+        project.tick()
+        counts = runs[-1].counts
+        assert counts[max(counts)]["given"] == given  # the last stage is the view's own
+
+
 def test_a_float_leaves_no_trace(spark: Any, tmp_path: Path) -> None:
     project = windrow.Project(tmp_path, spark=spark, progress=False)
     project.sql("CREATE TABLE t (id INT, x DOUBLE)")

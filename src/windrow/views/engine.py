@@ -102,6 +102,7 @@ class ViewEngine:
         self._folders = JobFolders(store)
         self._catalysts: dict[tuple[tuple[str, str], ...], Catalyst] = {}
         self._jobs: dict[str, tuple[Mapping[str, Any], ViewJob]] = {}
+        self._lost: dict[str, tuple[str, ...]] = {}  # what is append-only no more, by job
         self._frames: dict[str, DataFrame] = {}  # of views made of DataFrames
         self._ticks = 0  # that this process has committed
         self._swept = False
@@ -500,12 +501,12 @@ class ViewEngine:
     def _job(self, name: str, definition: ViewDefinition) -> ViewJob:
         stored = self._history.catalogue[name]
         known = self._jobs.get(name)
-        if known is not None and known[0] == stored:
+        lost = tuple(one for one in definition.append_only if not self._relations.only_grows(one))
+        if known is not None and known[0] == stored and self._lost.get(name, ()) == lost:
             return known[1]
         frame = self._frame_of(name, definition)
         plan = self._plan_again(name, frame, definition)
         if str(plan) != definition.plan or set(plan.arrangements) != set(definition.arrangements):
-            lost = [one for one in definition.append_only if not self._relations.only_grows(one)]
             if lost:
                 raise WindrowError(
                     f"view {name}: its plan relies on {', '.join(lost)} being append-only, which "
@@ -516,7 +517,7 @@ class ViewEngine:
                 f"that created it. REFRESH MATERIALIZED VIEW {name} rebuilds it"
             )
         job = self._job_of(name, plan, definition)
-        self._jobs[name] = (stored, job)
+        self._jobs[name], self._lost[name] = (stored, job), lost
         return job
 
     def _plan_again(self, name: str, frame: DataFrame, definition: ViewDefinition) -> ViewPlan:

@@ -22,12 +22,10 @@ from dataclasses import dataclass
 
 from windrow.views.plan.nodes import (
     Accumulate,
-    Distinct,
     Input,
     Join,
     Node,
     Reduce,
-    Stateless,
     TopK,
     TopRows,
     Windows,
@@ -71,10 +69,10 @@ def growth(node: Node) -> Growth:
             if node.append_only:
                 return Growth(True, f"{node.relation} only grows")
             return Growth(False, f"rows of {node.relation} may be deleted or updated")
-        case Stateless() | Distinct():
-            return _together(node.inputs)
         case Join():
             return _join(node)
+        case _ if node.only_adds:
+            return _together(node.inputs)
     for kind, why in _OTHERS:
         if isinstance(node, kind):
             return Growth(False, why)

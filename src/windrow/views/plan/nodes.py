@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 
@@ -45,7 +45,12 @@ class Arrangement:
 
 @dataclass(frozen=True)
 class Node:
-    """An operator. `identity` is equal for operators that compute the same from the same inputs."""
+    """An operator. `identity` is equal for operators that compute the same from the same inputs.
+
+    `only_adds`: as long as no row of its inputs is retracted, none of its own is.
+    """
+
+    only_adds: ClassVar[bool] = False
 
     identity: str
     java: Any = field(repr=False, compare=False)
@@ -106,6 +111,8 @@ class Constant(Node):
 class Stateless(Node):
     """An operator that handles each change by itself: Spark's own, with `_diff` beside it."""
 
+    only_adds = True
+
     over: tuple[Node, ...]
     operator: str
     text: str
@@ -158,6 +165,8 @@ class Join(Node):
 @dataclass(frozen=True)
 class Distinct(Node):
     """Each row once, while it is there at all: rows are counted, and nothing is computed."""
+
+    only_adds = True
 
     over: Node
     rows: Arrangement

@@ -15,6 +15,7 @@ from pyspark.sql.types import ByteType, StructField, StructType
 
 from windrow.errors import UnsupportedSQL
 from windrow.spark.catalyst import Catalyst
+from windrow.spark.hints import without_hint
 from windrow.storage.names import digest
 from windrow.views.plan import topk
 from windrow.views.plan.aggregates import AggregatePlanning
@@ -289,6 +290,7 @@ class Planner(AggregatePlanning):
         top = topk.first_of_groups(self, java)
         if top is not None:
             return top
+        java = without_hint(c.spark, java)
         steps = [java]
         partition = c.items(java.partitionSpec())
         same = str([one.canonicalized().toString() for one in partition])
@@ -300,7 +302,7 @@ class Planner(AggregatePlanning):
             others = c.items(child.partitionSpec())
             if str([one.canonicalized().toString() for one in others]) != same:
                 break
-            steps.append(child)
+            steps.append(without_hint(c.spark, child))
             child = child.child()
         steps.reverse()
         over = self._node(child)
