@@ -86,12 +86,21 @@ class Project:
         return self._statements.table(name)
 
     def source(self, name: str, definition: Source, *, append_only: bool = False) -> None:
-        """Make the files of an `EventSource` a relation of the project, to be read by queries.
+        """Make an `EventSource` or an `EntitySource` a relation of the project.
 
-        They are looked at by every tick, and by every query that mentions `name`. With
-        `append_only`, a row that is gone from them is an error, and views count on that.
+        Its rows are those that are there now. It is looked at by every tick, and by every query
+        that mentions `name`; only what is new is read. With `append_only`, a row that is gone is
+        an error, and views count on that.
         """
         self._statements.create_source(name, definition, append_only)
+
+    def quarantine(self, name: str) -> DataFrame:
+        """Rows that the changes of a source take away though they are not there.
+
+        Each comes with how often, in the column `missing`. A row goes from here as soon as what
+        brings it has been read.
+        """
+        return self._statements.quarantine(name)
 
     def view(
         self, name: str, df: DataFrame, *, properties: Mapping[str, str] | None = None

@@ -40,9 +40,11 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     found: list[str] = []
     plain = SourceFiles.read
 
-    def reading(self: SourceFiles, session: Any, schema: Any, places: Sequence[str]) -> Any:
+    def reading(
+        self: SourceFiles, session: Any, schema: Any, places: Sequence[str], base: str
+    ) -> Any:
         found.extend(os.path.basename(place) for place in places)
-        return plain(self, session, schema, places)
+        return plain(self, session, schema, places, base)
 
     monkeypatch.setattr(SourceFiles, "read", reading)
     return found
@@ -340,11 +342,13 @@ def test_event_sources_of_files(project: wr.Project, tmp_path: Path) -> None:
     assert ask(project, "SELECT s.id FROM s JOIN p USING (id)") == [(1,)]
 
 
-def test_definitions_that_cannot_be_relations_yet(project: wr.Project, tmp_path: Path) -> None:
+def test_definitions_that_cannot_be_relations(project: wr.Project, tmp_path: Path) -> None:
     path = str(tmp_path / "data.csv")
-    with pytest.raises(UnsupportedSQL, match="source s: where= is not supported"):
-        project.source("s", wr.EventSource(name="e", table=path, time="t", where="x > 1"))
     with pytest.raises(UnsupportedSQL, match="source s: its table is not the path of files"):
         project.source("s", wr.EventSource(name="e", table="visits", time="t"))
-    with pytest.raises(UnsupportedSQL, match="EntitySource cannot be a relation"):
+    with pytest.raises(UnsupportedSQL, match="PreAggregatedSource cannot be a relation: a row"):
+        project.source("s", wr.PreAggregatedSource(name="e", table=path, time="t"))
+    with pytest.raises(UnsupportedSQL, match="view='v' is a relation of the project already"):
+        project.source("s", wr.EntitySource(name="e", view="v", time="t"))
+    with pytest.raises(StorageError, match=r"source s: there is nothing at .*data.csv'"):
         project.source("s", wr.EntitySource(name="e", changes=path, time="t"))

@@ -333,12 +333,7 @@ def _in_range(
         days = sorted(str(r[0]) for r in names.collect() if r[0])
         uris = None  # rows are chosen within files
         partitions.check(days, what)
-    condition = F.lit(True)
-    if partitions.start is not None:
-        condition &= column >= partitions.start
-    if partitions.end is not None:
-        condition &= column <= partitions.end
-    return frame.where(condition), uris
+    return frame.where(partitions.condition()), uris
 
 
 def _days_in_range(

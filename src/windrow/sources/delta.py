@@ -24,18 +24,25 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
     from pyspark.sql import DataFrame, SparkSession
 
+_FEED = "delta.enableChangeDataFeed"
 _OTHERWISE = "or read it with Spark's Delta connector and give the DataFrame"
 
 
 @dataclass(frozen=True)
 class DeltaContent:
-    """`files` are URIs; `columns` is the declared schema in JSON, which Delta and Spark share."""
+    """`files` are URIs; `columns` is the declared schema in JSON, which Delta and Spark share.
+
+    `id` is the table's own, whatever it is called; it `feeds` if its commits write change data.
+    """
 
     root: Store
     files: tuple[str, ...]
     columns: str
     schema: pa.Schema
     partitions: tuple[str, ...]
+    version: int
+    id: str
+    feeds: bool
 
     def frame(self, spark: SparkSession, files: Sequence[str] | None) -> DataFrame:
         """The rows of all files, or of those given; columns of folders come last."""
@@ -65,7 +72,7 @@ def delta_content(store: Store, what: str) -> DeltaContent:
         actions = pa.RecordBatchReader.from_stream(table.get_add_actions()).read_all()
         schema = table.schema()
         columns = pa.schema(schema.to_arrow())
-        partitions = tuple(table.metadata().partition_columns)
+        metadata, version = table.metadata(), table.version()
     except StorageError:
         raise
     except Exception as error:  # delta-rs raises a class of its own for each of its parts
@@ -73,6 +80,8 @@ def delta_content(store: Store, what: str) -> DeltaContent:
         raise StorageError(
             f"{what}: the Delta table {store.uri!r} cannot be opened: {reason}"
         ) from error
+    partitions = tuple(metadata.partition_columns)
+    feeds = metadata.configuration.get(_FEED, "false").lower() == "true"
     paths = [unquote(path) for path in actions.column("path").to_pylist()]
     files = [path if "://" in path else f"{store.uri}/{path}" for path in sorted(paths)]
     for path in paths:
@@ -83,7 +92,16 @@ def delta_content(store: Store, what: str) -> DeltaContent:
             )
     ordered = [f for f in columns if f.name not in partitions]
     ordered += [f for f in columns if f.name in partitions]
-    return DeltaContent(store, tuple(files), schema.to_json(), pa.schema(ordered), partitions)
+    return DeltaContent(
+        store,
+        tuple(files),
+        schema.to_json(),
+        pa.schema(ordered),
+        partitions,
+        version,
+        str(metadata.id),
+        feeds,
+    )
 
 
 def _refuse(table: DeltaTable, what: str) -> None:

@@ -5,9 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
+from typing import TYPE_CHECKING
 
 from windrow.errors import DataError, DefinitionError
+from windrow.spark.schemas import quoted
 from windrow.time import is_day
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
 
 
 @dataclass(frozen=True)
@@ -42,6 +47,15 @@ class PartitionRange:
 
     def __contains__(self, day: str) -> bool:
         return (self.start is None or self.start <= day) and (self.end is None or day <= self.end)
+
+    def condition(self) -> Column:
+        """For Spark: whether a row's day is in the range."""
+        from pyspark.sql import functions as F  # noqa: N812
+
+        day, holds = F.col(quoted(self.column)).cast("string"), F.lit(True)
+        if self.start is not None:
+            holds &= day >= self.start
+        return holds if self.end is None else holds & (day <= self.end)
 
     def check(self, found: Sequence[str], what: str) -> None:
         """All days of the range have to be among those found."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from windrow.spark.plans import active
@@ -102,11 +102,7 @@ def _details(relations: Relations, history: History, relation: Relation) -> list
     for column, default in (definition.get("defaults") or {}).items():
         found.append((f"Default of {column}", default))
     if relation.kind == "source":
-        found.append(("Format", str(definition["format"])))
-        found.append(("Location", str(definition["location"])))
-        for option, value in definition["options"].items():
-            found.append((f"Option {option}", value))
-        found.append(("Files", f"{len(definition['files']):,}"))
+        found += _source_details(definition)
     if relation.kind == "view":
         found.append(("Query", str(definition.get("sql") or "")))
         found.append(("Inputs", ", ".join(relations.inputs_of(relation))))
@@ -119,6 +115,45 @@ def _details(relations: Relations, history: History, relation: Relation) -> list
     found.append(("Parts", f"{len(collection.parts):,}"))
     found.append(("Stored in", collection.store.uri))
     return found
+
+
+def _source_details(definition: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Where the rows of a source are, table by table."""
+    found: list[tuple[str, str]] = []
+    if "source" in definition:
+        found.append(("Defined as", python_text(definition)))
+    for role, table in definition["tables"].items():
+        of = "" if role == "table" else f" of {role}"
+        found.append((f"Format{of}", str(table["format"])))
+        found.append((f"Location{of}", _location(table)))
+        for option, value in table["options"].items():
+            found.append((f"Option {option}{of}", value))
+        if role == "shard":
+            found.append(("Read up to", str(table.get("upper", 0))))
+        else:
+            found.append((f"Files{of}", f"{len(table['files']):,}"))
+        if "version" in table:
+            found.append((f"Version{of}", str(table["version"])))
+        if "day" in table:
+            found.append(("Day", str(table["day"])))
+    if definition.get("missing"):
+        found.append(("Rows in quarantine", f"{definition['missing']:,}"))
+    return found
+
+
+def _location(table: Mapping[str, Any]) -> str:
+    pattern = table.get("pattern")
+    return str(table["location"]) if pattern is None else f"{table['location']}/{pattern}"
+
+
+def python_text(definition: Mapping[str, Any]) -> str:
+    """The definition of a source in Python."""
+    source = dict(definition["source"])
+    kind, select = source.pop("type"), source.pop("select", None)
+    given = {**source, **{role: _location(one) for role, one in definition["tables"].items()}}
+    if select is not None:
+        given["select"] = dict(select)
+    return f"{kind}({', '.join(f'{name}={value!r}' for name, value in given.items())})"
 
 
 def type_of(field: Any) -> str:
@@ -138,6 +173,8 @@ def create_text(relation: Relation) -> str:
         tail += f"\nTBLPROPERTIES ({pairs})"
     if relation.kind == "view":
         return f"CREATE MATERIALIZED VIEW {name}{tail} AS\n{definition.get('sql') or '...'}"
+    if not _is_sql(definition):
+        return f"-- in Python: project.source({relation.name!r}, {python_text(definition)})"
     defaults = definition.get("defaults") or {}
     lines = []
     for field in relation.schema:
@@ -151,14 +188,24 @@ def create_text(relation: Relation) -> str:
     return f"CREATE TABLE {name} (\n" + ",\n".join(lines) + f"\n){_files_text(relation)}{tail}"
 
 
+def _is_sql(definition: Mapping[str, Any]) -> bool:
+    """Whether a statement can say what a relation is: not, if its definition has options."""
+    source = definition.get("source")
+    if source is None:
+        return True
+    plain = source["type"] == "EventSource" and set(source) <= {"type", "name", "time"}
+    return plain and "pattern" not in definition["tables"]["table"]
+
+
 def _files_text(relation: Relation) -> str:
     """Where the rows of a source are."""
     definition = relation.definition
     if relation.kind != "source":
         return ""
-    given = [f"{sql_text(name)} = {sql_text(v)}" for name, v in definition["options"].items()]
+    table = definition["tables"]["table"]
+    given = [f"{sql_text(name)} = {sql_text(v)}" for name, v in table["options"].items()]
     options = f"\nOPTIONS ({', '.join(given)})" if given else ""
-    return f"\nUSING {definition['format']}{options}\nLOCATION {sql_text(definition['location'])}"
+    return f"\nUSING {table['format']}{options}\nLOCATION {sql_text(table['location'])}"
 
 
 def sql_name(name: str) -> str:

@@ -58,8 +58,13 @@ class TickSummary:
     changes_in: int = 0
     changes_out: Mapping[str, int] = field(default_factory=dict)
     seconds: float = 0.0
+    quarantined: int = 0  # rows of sources that are retracted though they are not there
 
     def __str__(self) -> str:
+        rows = f"row{'s' if self.quarantined > 1 else ''} in quarantine"
+        return self._changes() + (f", {self.quarantined:,} {rows}" if self.quarantined else "")
+
+    def _changes(self) -> str:
         if not self.changes_out:
             return f"no changes, {self.seconds:.2f} s"
         out = sum(self.changes_out.values())

@@ -46,6 +46,7 @@ class Relations(Names):
         super().__init__(history)
         self._engine = engine
         self._session: SparkSession | None = None
+        self._sessions: dict[tuple[tuple[str, str], ...], SparkSession] = {}
 
     @property
     def session(self) -> SparkSession:
@@ -90,8 +91,9 @@ class Relations(Names):
     ) -> DataFrame:
         collection = self._history.collection(relation.collection)
         storable = relation.storable
-        if columns is None:
-            return storable.from_stored(rows_frame(self.session, collection.snapshot(as_of)))
+        if columns is None:  # of a source, more is stored than queries see
+            everything = collection.snapshot(as_of, columns=relation.schema.names)
+            return storable.from_stored(rows_frame(self.session, everything))
         # Where NULL is ruled out there has to be a value: Spark may have counted on it.
         read = [f.name for f in relation.schema if f.name in columns or not f.nullable]
         rows = rows_frame(self.session, collection.snapshot(as_of, columns=read))
@@ -114,17 +116,20 @@ class Relations(Names):
 
     def _computed(self, view: Relation, as_of: int) -> DataFrame:
         """A view at a time at which it was not brought up to date: its query over its inputs."""
-        session = self._session_of(view)
+        session = self.session_of(view)
         plan = self.resolved(self._parsed(view, session), as_of)
         with sql_errors():
             return moved(frame_of(session, plan), self.session)
 
-    def _session_of(self, view: Relation) -> SparkSession:
-        """A session with the settings that were in force when a view was created."""
-        settings = dict(view.definition.get("settings") or {})
-        if settings == settings_of(self.session):
+    def session_of(self, relation: Relation) -> SparkSession:
+        """A session with the settings that were in force when a relation was created."""
+        settings = dict(relation.definition.get("settings") or {})
+        if not settings or settings == settings_of(self.session):
             return self.session
-        session = fixed_session(self._engine.given)
+        known = tuple(sorted(settings.items()))
+        if known in self._sessions:
+            return self._sessions[known]
+        session = self._sessions[known] = fixed_session(self._engine.given)
         for name, value in {**SETTINGS, **settings}.items():
             if session.conf.isModifiable(name):
                 session.conf.set(name, value)
@@ -297,7 +302,7 @@ class Relations(Names):
 
     def planned_view(self, view: Relation) -> DataFrame:
         """The query of a view over leaves, under the settings it was created with."""
-        session = self._session_of(view)
+        session = self.session_of(view)
         return self.planned(self._parsed(view, session), session)
 
     def planned_frame(self, frame: DataFrame) -> DataFrame:

@@ -10,7 +10,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from windrow.errors import DataError
-from windrow.shard.part import Part
 from windrow.spark.schemas import quoted
 from windrow.spark.sql_errors import sql_errors
 from windrow.spark.tasks import WrittenFile
@@ -32,8 +31,7 @@ def check_retractions(
     """
     from pyspark.sql import functions as F  # noqa: N812
 
-    parts, upper, new = _written(collection, written)
-    after = replace(collection, parts=(*collection.parts, *parts), upper=upper)
+    new, after = only_written(collection, written), with_written(collection, written)
     with sql_errors():
         gone = new.snapshot().dataframe(session).filter(F.col(DIFF) < 0)
         keys = gone.select(*(F.col(quoted(name)) for name in collection.spec.key))
@@ -70,7 +68,7 @@ def retracted_row(
     """A row that goes more often than it comes, by some columns; None if there is none."""
     from pyspark.sql import functions as F  # noqa: N812
 
-    _, _, new = _written(collection, written)
+    new = only_written(collection, written)
     known = [field.name for field in table.schema]
     with sql_errors():
         read = new.snapshot(columns=list(columns)).dataframe(session)
@@ -92,10 +90,14 @@ def give_up(relation: Relation) -> str:
     )
 
 
-def _written(
-    collection: Collection, written: Sequence[WrittenFile]
-) -> tuple[tuple[Part, ...], int, Collection]:
-    """What was written, its end, and a collection of nothing else."""
+def only_written(collection: Collection, written: Sequence[WrittenFile]) -> Collection:
+    """What was written for the next batch of a collection, and nothing else."""
     parts = tuple(part_of(file, collection.spec.schema) for file in written)
-    upper = max(part.name.upper for part in parts)
-    return parts, upper, replace(collection, parts=parts, upper=upper)
+    upper = max((part.name.upper for part in parts), default=collection.upper)
+    return replace(collection, parts=parts, upper=upper)
+
+
+def with_written(collection: Collection, written: Sequence[WrittenFile]) -> Collection:
+    """A collection with what was written for its next batch."""
+    new = only_written(collection, written)
+    return replace(new, parts=(*collection.parts, *new.parts))

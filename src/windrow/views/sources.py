@@ -1,19 +1,25 @@
-"""Sources: files that others write, as relations of a project.
+"""Sources: data that others write, as relations of a project.
 
-The rows of a source are kept in a collection of its own, each with the number of its file. Looking
-at a source compares the files that are there with those that were read: new ones are read, the
-rows of those that are gone are retracted, and a file that was rewritten is both. All of that, and
-the list of the files, is one commit; a view over a source only sees changes of a collection.
+The rows of a source are kept in a collection of its own, each with a number that says which of its
+files it is from. Looking at a source compares what is there (names and stamps of files, a log, a
+shard's upper) with what was taken over: what is new is read, and what is gone is retracted. All of
+that, and how far it was read, is one commit; a view over a source only sees changes of a
+collection.
+
+    definition ──▶ SourceTable      which files, which rows of them, which sign   source_tables
+    look       ──▶ Found            what is new: files      source_lots, source_look
+                                                 snapshots  source_snapshots
+                                                 a shard    source_shard
+    take over  ──▶ parts, a commit  rows that are missing   source_missing
 """
 
 from __future__ import annotations
 
-import os
 import random
 import time
 from collections.abc import Collection as Names
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -24,74 +30,51 @@ from windrow.errors import (
     RelationExistsError,
     SchemaError,
     StorageError,
-    UnsupportedSQL,
 )
 from windrow.shard.append import write_dataframe
-from windrow.shard.predicate import col
-from windrow.sources.definitions import EventSource, Source
-from windrow.sources.tables import format_of, is_path
-from windrow.spark.schemas import quoted
+from windrow.shard.shard import Shard
+from windrow.sources.definitions import Source
+from windrow.spark.schemas import arrow_to_spark_schema
+from windrow.spark.settings import settings_of
 from windrow.spark.statements import CreateTable, Files
 from windrow.spark.tasks import WrittenFile
 from windrow.storage.store import Store
-from windrow.updates import DIFF
-from windrow.views.collections import Collection
+from windrow.updates import update_schema
 from windrow.views.commits import Commit
 from windrow.views.history import History
 from windrow.views.names import Relation
 from windrow.views.relations import Relations
 from windrow.views.retractions import give_up, retracted_row
-from windrow.views.source_files import NUMBER, SourceFiles
+from windrow.views.source_files import NUMBER, SourceFiles, source_errors
+from windrow.views.source_found import BoundSource, Found
+from windrow.views.source_look import look_at_files
+from windrow.views.source_missing import count_missing, make_up, missing_rows
+from windrow.views.source_shard import look_at_shard
+from windrow.views.source_snapshots import look_at_snapshots
+from windrow.views.source_tables import (
+    AT,
+    Place,
+    SourceTable,
+    check_alike,
+    from_json,
+    places_of,
+    to_json,
+)
 from windrow.views.storable import Storable, key_columns
 from windrow.views.tables import APPEND_ONLY, declared, definition_of
 from windrow.views.writing import ATTEMPTS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
 
-_PAUSE = 0.01  # seconds, before files are looked at again; at first
-_NOT_YET = ("select", "where", "known", "start_partition", "end_partition")
-
-
-@dataclass(frozen=True)
-class FileChanges:
-    """What became of the files of a source: those to read, and numbers of those that are gone.
-
-    `files` is the list afterwards, the number and the stamp of each; `next` is the next number.
-    """
-
-    read: Mapping[str, int]
-    gone: tuple[int, ...]
-    files: Mapping[str, tuple[int, str]]
-    next: int
-
-    @staticmethod
-    def between(known: Mapping[str, Any], found: Mapping[str, str], next: int) -> FileChanges:
-        """From the list of the last commit to the stamps of now. A rewritten file is both.
-
-        >>> found = FileChanges.between({"a": [0, "1"], "b": [1, "1"]}, {"b": "2", "c": "1"}, 2)
-        >>> found.read, found.gone, found.next
-        ({'b': 1, 'c': 2}, (0, 1), 3)
-        """
-        files: dict[str, tuple[int, str]] = {}
-        read: dict[str, int] = {}
-        for name, stamp in found.items():
-            if name in known:
-                number = int(known[name][0])
-            else:
-                number, next = next, next + 1
-            files[name] = number, stamp
-            if name not in known or known[name][1] != stamp:
-                read[name] = number
-        gone = [int(n) for name, (n, _) in known.items() if name not in found or name in read]
-        return FileChanges(read, tuple(sorted(gone)), files, next)
-
-    def __bool__(self) -> bool:
-        return bool(self.read or self.gone)
+_PAUSE = 0.01  # seconds, before a source is looked at again; at first
+_FIRST = 1  # the first number of a file: below are numbers of rows that are not of one
+_OWN = (NUMBER, AT)
 
 
 class Sources:
-    """Creates sources, and takes over what is new in their files."""
+    """Creates sources, and takes over what is new in them."""
 
     def __init__(self, relations: Relations, history: History, store: Store) -> None:
         self._relations, self._history = relations, history
@@ -101,13 +84,39 @@ class Sources:
 
     def create(self, statement: CreateTable, files: Files) -> None:
         """CREATE TABLE ... USING ... LOCATION. Rows are read when they are needed first."""
+        store = self._store(files.location)
+        # An option of ours is a property: it is not for Spark, and can be unset.
+        own = {k.lower(): v for k, v in files.options.items() if k.lower() == APPEND_ONLY}
+        options = {k: v for k, v in files.options.items() if k.lower() not in own}
+        statement = replace(statement, properties={**statement.properties, **own})
+        self._define(statement, {"table": Place(files.format, store.uri, options)}, None)
+
+    def define(self, name: str, definition: Source, append_only: bool = False) -> None:
+        """A source from Python; that it is there already, and the same, is no error."""
+        places = places_of(name, definition, self._storage_options)
+        found = self._relations.get(name)
+        if found is not None and found.kind == "source":
+            same = _same(found.definition, definition, places)
+            if same and append_only == found.is_append_only:
+                return
+            raise RelationExistsError(
+                f"source {found.name} is there, and reads other files or reads them otherwise; "
+                "DROP it first, or choose another name"
+            )
+        properties = {APPEND_ONLY: "true"} if append_only else {}
+        statement = CreateTable(f"source {name} (Python)", name, (), properties=properties)
+        self._define(statement, places, definition)
+
+    def _define(
+        self, statement: CreateTable, places: Mapping[str, Place], source: Source | None
+    ) -> None:
         for _ in range(ATTEMPTS):
             self._history.refresh()
             may = "source" if statement.if_not_exists else None
             if self._relations.refuse_taken(statement.name, but=may) is not None:
                 return
             try:
-                self._create(statement, files)
+                self._create(statement, places, source)
                 return
             except CommitConflictError:
                 continue  # another definition was first; perhaps of this very name
@@ -116,70 +125,38 @@ class Sources:
             "nothing was created. Run the statement again"
         )
 
-    def define(self, name: str, definition: Source, append_only: bool = False) -> None:
-        """A source from Python; that it is there already, and the same, is no error."""
-        files = self._files_of(name, definition)
-        found = self._relations.get(name)
-        if found is not None and found.kind == "source":
-            stored = found.definition
-            given = (files.format, self._store(files.location).uri, dict(files.options))
-            same = given == (stored["format"], stored["location"], dict(stored["options"]))
-            if same and append_only == found.is_append_only:
-                return
-            raise RelationExistsError(
-                f"source {found.name} is there, and reads other files or reads them otherwise; "
-                "DROP it first, or choose another name"
-            )
-        text = f"source {name} (Python)"
-        properties = {APPEND_ONLY: "true"} if append_only else {}
-        self.create(CreateTable(text, name, (), properties=properties, files=files), files)
-
-    def _files_of(self, name: str, definition: Source) -> Files:
-        what = f"source {name}"
-        if not isinstance(definition, EventSource):
-            raise UnsupportedSQL(
-                f"{what}: {type(definition).__name__} cannot be a relation; use an EventSource of "
-                "files, or a table to which changes are applied"
-            )
-        for field in _NOT_YET:
-            if getattr(definition, field) is not None:
-                raise UnsupportedSQL(
-                    f"{what}: {field}= is not supported here; leave it out, and write it as a "
-                    "query of a materialized view"
-                )
-        table = definition.table
-        if not isinstance(table, str | os.PathLike) or not is_path(os.fspath(table)):
-            raise UnsupportedSQL(
-                f"{what}: its table is not the path of files; queries read tables and views of "
-                "Spark by their names, and a materialized view reads files"
-            )
-        path = os.fspath(table)
-        format = format_of(self._store(path), path)
-        if format is None:
-            raise StorageError(
-                f"{what}: {path!r} holds no Parquet, Delta, CSV or JSON files; check the path"
-            )
-        options = {"header": "true", "inferSchema": "true"} if format == "csv" else {}
-        return Files(format, path, options)
-
-    def _create(self, statement: CreateTable, given: Files) -> None:
-        name, session = statement.name, self._relations.session
-        # An option of ours is a property: it is not for Spark, and can be unset.
-        own = {k.lower(): v for k, v in given.options.items() if k.lower() == APPEND_ONLY}
-        options = {k: v for k, v in given.options.items() if k.lower() not in own}
-        given = replace(given, options=options)
-        statement = replace(statement, properties={**statement.properties, **own})
-        files = SourceFiles(name, given.format, self._store(given.location), given.options)
-        if statement.columns:
-            files.stamps()  # it has to be there
-            schema = declared(session, statement.columns)
-        else:
-            schema = files.schema(session)
-        storable = Storable.of(schema, files.what)
-        if NUMBER in {column.lower() for column in schema.names}:
-            raise SchemaError(f"{files.what}: the name {NUMBER} belongs to Windrow; rename it")
+    def _create(
+        self, statement: CreateTable, places: Mapping[str, Place], source: Source | None
+    ) -> None:
+        name, what = statement.name, f"source {statement.name}"
+        tables: dict[str, Any] = {}
+        bound: list[SourceTable] = []
+        for role, place in places.items():
+            files = None if role == "shard" else self._files(name, place, source)
+            columns = self._columns(statement, place, files)
+            bound.append(SourceTable(role, files, columns, source))
+            tables[role] = {
+                "format": place.format,
+                "location": place.location,
+                "options": dict(place.options),
+                "files": {},
+            }
+            if place.pattern is not None:
+                tables[role]["pattern"] = place.pattern
+            if source is not None:
+                tables[role]["columns"] = columns.jsonValue()
+        schemas = [table.schema(self._relations.session) for table in bound]
+        schema = schemas[0]
+        for table, other in zip(bound[1:], schemas[1:], strict=True):
+            check_alike(schema, other, table.what)
+        storable = Storable.of(schema, what)
+        for own in _OWN:
+            if own in {column.lower() for column in schema.names}:
+                raise SchemaError(f"{what}: the name {own} belongs to Windrow; rename it")
         at = self._history.next_time()
         columns = storable.arrow.append(pa.field(NUMBER, pa.int32()))
+        if len(bound) > 1:
+            columns = columns.append(pa.field(AT, pa.int64()))
         key = key_columns(storable.stored) or [NUMBER]
         id = self._history.create_collection(columns, key)
         definition = {
@@ -187,12 +164,12 @@ class Sources:
             "kind": "source",
             "collection": id,
             "created": at,
-            "format": given.format,
-            "location": files.store.uri,
-            "options": dict(given.options),
-            "files": {},
-            "next": 0,
+            "tables": tables,
+            "next": _FIRST,
         }
+        if source is not None:
+            definition["source"] = to_json(source)
+            definition["settings"] = settings_of(self._relations.session)
         commit = Commit(
             "define",
             at,
@@ -206,13 +183,54 @@ class Sources:
             self._history.discard(commit)
             raise
 
+    def _columns(
+        self, statement: CreateTable, place: Place, files: SourceFiles | None
+    ) -> StructType:
+        """The columns that a table has, as it is read."""
+        if files is None:
+            shard = Shard.open(place.location, storage_options=self._storage_options)
+            return arrow_to_spark_schema(update_schema(shard.schema))
+        if statement.columns:
+            files.stamps()  # it has to be there
+            return declared(self._relations.session, statement.columns)
+        return files.schema(self._relations.session)
+
+    def _files(self, name: str, place: Place, source: Source | None) -> SourceFiles:
+        return SourceFiles(
+            name,
+            place.format,
+            self._store(place.location),
+            place.options,
+            place.pattern,
+            None if source is None else source.partitions,
+        )
+
     def _store(self, location: str) -> Store:
         return Store.at(location, self._storage_options)
+
+    def bound(self, relation: Relation) -> BoundSource:
+        """A source as it was defined, over what is stored of it."""
+        from pyspark.sql.types import StructType
+
+        definition, source = relation.definition, None
+        if "source" in definition:
+            locations = {role: one["location"] for role, one in definition["tables"].items()}
+            source = from_json(definition["source"], locations)
+        tables = {}
+        for role, one in definition["tables"].items():
+            place = Place(one["format"], one["location"], one["options"], one.get("pattern"))
+            columns = relation.schema
+            if "columns" in one:
+                columns = StructType.fromJson(one["columns"])
+            files = None if role == "shard" else self._files(relation.name, place, source)
+            tables[role] = SourceTable(role, files, columns, source)
+        collection = self._history.collection(relation.collection)
+        return BoundSource(relation, tables, collection, self._relations.session_of(relation))
 
     # Looking.
 
     def ingest(self, names: Names[str] | None = None) -> None:
-        """Take over what changed in the files of sources: of all, or of those of these names."""
+        """Take over what changed in sources: in all, or in those of these names."""
         for source in self._relations.known("source"):
             if names is None or source.name.lower() in names:
                 self._ingest(source.name)
@@ -222,19 +240,12 @@ class Sources:
             source = self._relations.get(name)
             if source is None or source.kind != "source":
                 return  # another process has dropped it
-            definition = source.definition
-            files = SourceFiles(
-                source.name,
-                str(definition["format"]),
-                self._store(str(definition["location"])),
-                definition["options"],
-            )
-            found = files.stamps()
-            changes = FileChanges.between(definition["files"], found, int(definition["next"]))
-            if not changes:
+            bound = self.bound(source)
+            found = self._look(bound)
+            if found is None:
                 return
             try:
-                self._take_over(source, files, found, changes)
+                self._take_over(bound, found)
                 return
             except CommitConflictError:
                 time.sleep(_PAUSE * random.uniform(0.5, 1.5) * 2**attempt)
@@ -244,93 +255,91 @@ class Sources:
             "they were read; nothing was taken over. Try again when they are at rest"
         )
 
-    def _take_over(
-        self,
-        source: Relation,
-        files: SourceFiles,
-        found: Mapping[str, str],
-        changes: FileChanges,
-    ) -> None:
-        """Write what changed, and commit it with the new list of files."""
+    def _look(self, bound: BoundSource) -> Found | None:
+        if "shard" in bound.tables:
+            return look_at_shard(bound, self._storage_options)
+        if "snapshots" in bound.tables:
+            return look_at_snapshots(bound)
+        return look_at_files(bound)
+
+    def _take_over(self, bound: BoundSource, found: Found) -> None:
+        """Write what changed, and commit it with how far it was read."""
         version, at = self._history.version, self._history.next_time()
-        id = source.collection
+        source, id = bound.relation, bound.relation.collection
         definition = {
             **source.definition,
-            "files": {name: list(one) for name, one in changes.files.items()},
-            "next": changes.next,
+            **found.state,
+            "tables": {**source.definition["tables"], **found.state["tables"]},
         }
+        parts: list[WrittenFile] = []
+        note = {"source": source.name, **found.note}
         try:
-            with files.errors():
-                frame = self._updates(source, files, changes)
-                writer = self._history.collection(id).writer(at)
-                written = write_dataframe(frame, writer, None).parts
-        except StorageError as error:
-            if files.stamps() != found:
-                raise _moving(files, error) from error
-            raise
-        commit = Commit(
-            "write",
-            at,
-            appends={id: written},
-            catalogue={source.name: definition},
-            note={"source": source.name, "read": len(changes.read), "gone": len(changes.gone)},
-        )
-        try:
-            now = files.stamps()
-            if any(now.get(name) != found[name] for name in changes.read):
-                raise _moving(files, None)
-            if source.is_append_only and changes.gone and written:
-                self._refuse_retractions(source, files, changes, written)
+            with found.held(), source_errors(bound.what):
+                frame = found.updates()
+                if frame is not None:
+                    parts += write_dataframe(frame, bound.collection.writer(at), None).parts
+                if found.retracts:
+                    more = make_up(bound, parts, at)
+                    parts += more
+                    if more:
+                        definition["missing"] = count_missing(bound, parts)
+                        note["missing"] = definition["missing"]
+            commit = Commit(
+                "write", at, appends={id: parts}, catalogue={source.name: definition}, note=note
+            )
+            if found.moved():
+                raise _moving(bound, None)
+            if source.is_append_only and found.gone and parts:
+                _refuse_retractions(bound, found, parts)
             self._history.commit(commit, expected=version, reads=[id])
+        except StorageError as error:
+            self._discard(source, parts, at)
+            if found.moved():
+                raise _moving(bound, error) from error
+            raise
         except BaseException:
-            self._history.discard(commit)
+            self._discard(source, parts, at)
             raise
 
-    def _refuse_retractions(
-        self,
-        source: Relation,
-        files: SourceFiles,
-        changes: FileChanges,
-        written: Sequence[WrittenFile],
-    ) -> None:
-        """Raise DataError if a row is gone. Files may grow, be written again, or merged."""
-        collection = self._history.collection(source.collection)
-        names = source.schema.names
-        row = retracted_row(self._relations.session, source, collection, written, names)
-        if row is None:
-            return
-        numbers = {int(number): name for name, (number, _) in source.definition["files"].items()}
-        gone = [numbers[number] or files.store.uri for number in changes.gone]
-        shown = ", ".join(gone[:5]) + (", ..." if len(gone) > 5 else "")
-        raise DataError(
-            f"{files.what} is append-only, and a row is gone that was in {shown}: {row!r:.300}; "
-            f"nothing was taken over. Restore what was there. {give_up(source)}"
-        )
+    def _discard(self, source: Relation, parts: list[Any], at: int) -> None:
+        self._history.discard(Commit("write", at, appends={source.collection: parts}))
 
-    def _updates(self, source: Relation, files: SourceFiles, changes: FileChanges) -> DataFrame:
-        """Rows of files that are new, and retractions of those of files that are gone."""
-        from pyspark.sql import functions as F  # noqa: N812
+    # What was left out.
 
-        session, storable = self._relations.session, source.storable
-        names = [*source.schema.names, NUMBER]
-        found: list[DataFrame] = []
-        if changes.read:
-            rows = files.rows(session, source.schema, changes.read)
-            stored = storable.to_stored(rows, NUMBER)
-            columns = [F.col(quoted(name)) for name in names]
-            found.append(stored.select(*columns, F.lit(1).cast("long").alias(DIFF)))
-        if changes.gone:
-            gone = _rows_of(self._history.collection(source.collection), changes.gone)
-            columns = [F.col(quoted(name)) for name in names]
-            updates = gone.dataframe(session)
-            found.append(updates.select(*columns, (-F.col(DIFF)).alias(DIFF)))
-        return found[0] if len(found) == 1 else found[0].unionByName(found[1])
+    def missing(self) -> int:
+        """How many rows of all sources are in quarantine."""
+        return sum(int(one.definition.get("missing", 0)) for one in self._relations.known("source"))
+
+    def quarantine(self, name: str) -> DataFrame:
+        """Rows that changes of a source retract though they are not there, and how often."""
+        bound = self.bound(self._relations.find(name, "source"))
+        return missing_rows(bound, "missing")
 
 
-def _rows_of(collection: Collection, numbers: tuple[int, ...]) -> Any:
-    return collection.snapshot(where=col(NUMBER).is_in(numbers))
+def _same(stored: Mapping[str, Any], source: Source, places: Mapping[str, Place]) -> bool:
+    """Whether a source in the catalogue is what a definition says."""
+    found = {
+        role: Place(one["format"], one["location"], one["options"], one.get("pattern"))
+        for role, one in stored["tables"].items()
+    }
+    if "source" not in stored:  # of CREATE TABLE
+        return found == dict(places) and set(to_json(source)) <= {"type", "name", "time"}
+    return found == dict(places) and dict(stored["source"]) == to_json(source)
 
 
-def _moving(files: SourceFiles, error: Exception | None) -> CommitConflictError:
+def _refuse_retractions(bound: BoundSource, found: Found, parts: Sequence[WrittenFile]) -> None:
+    """Raise DataError if a row is gone. Files may grow, be written again, or merged."""
+    source = bound.relation
+    row = retracted_row(bound.session, source, bound.collection, parts, bound.names)
+    if row is None:
+        return
+    shown = ", ".join(found.gone[:5]) + (", ..." if len(found.gone) > 5 else "")
+    raise DataError(
+        f"{bound.what} is append-only, and a row is gone that was in {shown}: {row!r:.300}; "
+        f"nothing was taken over. Restore what was there. {give_up(source)}"
+    )
+
+
+def _moving(bound: BoundSource, error: Exception | None) -> CommitConflictError:
     reason = "" if error is None else f" ({error})"
-    return CommitConflictError(f"{files.what}: its files changed while they were read{reason}")
+    return CommitConflictError(f"{bound.what}: it changed while it was read{reason}")

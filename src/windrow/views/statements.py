@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from windrow.errors import OptionError, RelationExistsError, UnsupportedSQL, WindrowError
@@ -106,6 +107,10 @@ class Statements:
         self.history.refresh()
         check_name(name, "source")
         self.sources.define(name, definition, append_only)
+
+    def quarantine(self, name: str) -> DataFrame:
+        self.history.refresh()
+        return self.sources.quarantine(name)
 
     def create_view(
         self, name: str, frame: DataFrame, properties: Mapping[str, str] | None = None
@@ -253,7 +258,7 @@ class Statements:
         """Look at sources, and bring all views up to date."""
         self.history.refresh()
         self.sources.ingest()
-        return self.views.tick()
+        return replace(self.views.tick(), quarantined=self.sources.missing())
 
     def tick_for(self, names: Iterable[str]) -> None:
         """Bring views up to date, if one of these names is a view; else sources of these names."""
