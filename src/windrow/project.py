@@ -95,10 +95,10 @@ class Project:
         self._statements.create_source(name, definition, append_only)
 
     def quarantine(self, name: str) -> DataFrame:
-        """Rows that the changes of a source take away though they are not there.
+        """The changes of a source that are left out: each as a row, with `reason` and `times`.
 
-        Each comes with how often, in the column `missing`. A row goes from here as soon as what
-        brings it has been read.
+        A change takes away a row that is not there, until what brings it has been read; or it has
+        no time.
         """
         return self._statements.quarantine(name)
 

@@ -70,15 +70,19 @@ def plain(row: Sequence[Any]) -> str:
     return repr(tuple(0.0 if value == 0 else value for value in row))
 
 
-def check(project: wr.Project, name: str, net: Counter[str]) -> None:
+def check(project: wr.Project, name: str, net: Counter[str], timeless: int = 0) -> None:
     """The relation, the view over it and the quarantine are what a replay gives."""
     project.tick()
     rows = [tuple(row) for row in project.read(name).collect()]
     assert Counter(map(plain, rows)) == +net
     counts = Counter(row[0] for row in rows)
     assert {row["k"]: row["n"] for row in project.read(f"{name}_keys").collect()} == dict(counts)
-    missing = {plain(row[:-1]): row["missing"] for row in project.quarantine(name).collect()}
-    assert missing == -net
+    left: dict[bool, Counter[str]] = {True: Counter(), False: Counter()}
+    for row in project.quarantine(name).collect():
+        left[row["reason"].endswith("is null")][plain(row[:3])] += row["times"]
+    assert left[False] == -net
+    assert left[True].total() == timeless
+    assert project.tick().quarantined == (-net).total() + timeless
 
 
 def define(project: wr.Project, name: str, source: wr.EventSource | wr.EntitySource) -> None:
@@ -113,6 +117,10 @@ def put_changes(file: Path, changes: Sequence[Change]) -> None:
     )
 
 
+def timeless(files: dict[str, list[Change]]) -> int:
+    return sum(at is None for changes in files.values() for _, _, at in changes)
+
+
 def summed(files: dict[str, list[Change]]) -> Counter[str]:
     net: Counter[str] = Counter()
     for changes in files.values():
@@ -136,7 +144,7 @@ def test_change_feeds(project: wr.Project, tmp_path: Path, read: list[str]) -> N
     put_changes(tmp_path / "0.parquet", files["0.parquet"])
     define(project, "feed", wr.EntitySource(name="feed", changes=tmp_path, time="ts"))
     check(project, "feed", summed(files))
-    assert str(project.tick()).endswith("1 row in quarantine")
+    assert str(project.tick()).endswith(", 1 in quarantine")
     for step in ["add", "rewrite", "add", "remove"]:
         read.clear()
         known = [row for changes in files.values() for row, _, _ in changes]
@@ -147,7 +155,7 @@ def test_change_feeds(project: wr.Project, tmp_path: Path, read: list[str]) -> N
         else:
             files[name] = some_changes(rng, known)
             put_changes(tmp_path / name, files[name])
-        check(project, "feed", summed(files))
+        check(project, "feed", summed(files), timeless(files))
         assert read == ([] if step == "remove" else [name])
     put_changes(tmp_path / "bad.parquet", [(("a", 1.0, 0), 1, 1)])
     table = pq.read_table(tmp_path / "bad.parquet")
@@ -265,7 +273,7 @@ def test_snapshots_and_mutations(project: wr.Project, tmp_path: Path) -> None:
         name="d", snapshots=folders[0], mutations=folders[1], partition="ds", time="ts"
     )
     define(project, "dated", source)
-    check(project, "dated", replayed())
+    check(project, "dated", replayed(), timeless(files))
     for step in range(7):
         if step in (0, 2):
             log(f"{step}.parquet")
@@ -281,7 +289,7 @@ def test_snapshots_and_mutations(project: wr.Project, tmp_path: Path) -> None:
         if step == 6:
             snapshot(3)
             unlog("2.parquet")
-        check(project, "dated", replayed())
+        check(project, "dated", replayed(), timeless(files))
     forget(project, "dated")
 
 
@@ -414,6 +422,21 @@ def test_events_with_options(project: wr.Project, tmp_path: Path, read: list[str
         project.tick()
     assert project.read("events").count() == 2
     project.sql("DROP TABLE events")
+
+    for number in (5, 7):  # days that no folder names
+        named = (pa.string(), [day(number)] * 2)
+        put(tmp_path / "flat" / f"{number}.parquet", [("a", 1.0, number)] * 2, {"ds": named})
+    given = {"partition": "ds", "start_partition": day(5), "end_partition": day(6)}
+    flat = wr.EventSource(name="f", table=str(tmp_path / "flat"), time="ts", **given)
+    project.source("flat", flat)
+    with pytest.raises(DataError, match=f"partitions of 'ds' are missing: {day(6)}"):
+        project.sql("SELECT * FROM flat")
+    named = (pa.string(), [day(6), day(7)])
+    put(tmp_path / "flat" / "6.parquet", [("b", 1.0, 6), ("b", 1.0, 7)], {"ds": named})
+    found = project.sql("SELECT k, ts FROM flat")
+    assert found is not None
+    assert sorted(map(tuple, found.collect())) == [("a", 5), ("a", 5), ("b", 6)]
+    project.sql("DROP TABLE flat")
 
     pattern = wr.EventSource(name="p", table=f"{tmp_path}/ds=*-0[24]/*.parquet", time="ts")
     project.source("some", pattern)

@@ -136,8 +136,8 @@ def _source_details(definition: Mapping[str, Any]) -> list[tuple[str, str]]:
             found.append((f"Version{of}", str(table["version"])))
         if "day" in table:
             found.append(("Day", str(table["day"])))
-    if definition.get("missing"):
-        found.append(("Rows in quarantine", f"{definition['missing']:,}"))
+    if definition.get("quarantined"):
+        found.append(("Changes in quarantine", f"{definition['quarantined']:,}"))
     return found
 
 

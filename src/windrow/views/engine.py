@@ -58,11 +58,11 @@ class TickSummary:
     changes_in: int = 0
     changes_out: Mapping[str, int] = field(default_factory=dict)
     seconds: float = 0.0
-    quarantined: int = 0  # rows of sources that are retracted though they are not there
+    quarantined: int = 0  # changes that sources have left out
 
     def __str__(self) -> str:
-        rows = f"row{'s' if self.quarantined > 1 else ''} in quarantine"
-        return self._changes() + (f", {self.quarantined:,} {rows}" if self.quarantined else "")
+        left = f", {self.quarantined:,} in quarantine" if self.quarantined else ""
+        return self._changes() + left
 
     def _changes(self) -> str:
         if not self.changes_out:

@@ -29,12 +29,12 @@ from windrow.spark.schemas import LITERAL, quoted
 from windrow.spark.sql_errors import sql_errors
 from windrow.storage.store import Store
 from windrow.storage.uris import from_spark
+from windrow.views.source_numbers import NUMBER
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
     from pyspark.sql.types import StructType
 
-NUMBER = "__windrow_file"  # the column that says which lot of files a stored row is from
 CHANGE = "_change_type"  # the column of Delta's change data
 _PATH = "__windrow_path"
 _PATTERN = re.compile(r"[*?{\[]")
@@ -104,12 +104,6 @@ class SourceFiles:
             return names
         days = self.by_day(names)
         if days is None:
-            if self.days.missing == "error":
-                raise DataError(
-                    f"{self.what}: the folders of its files do not name {self.days.column!r}, so "
-                    "nobody can tell which days are missing without reading all of them; set "
-                    "missing_partitions='ignore'"
-                )
             return names
         self.days.check(sorted(days), self.what)
         return [name for day, of_day in days.items() if day in self.days for name in of_day]

@@ -12,14 +12,11 @@ from windrow.spark.schemas import quoted
 from windrow.updates import DIFF
 from windrow.views.collections import Collection
 from windrow.views.names import Relation
-from windrow.views.source_files import NUMBER
+from windrow.views.source_numbers import BASE, NUMBER
 from windrow.views.source_tables import AT, SourceTable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-BASE = 0  # the number of rows that are not of a file: of a snapshot, or of a shard
-MISSING = -1  # the number of rows that make up for retractions of what is not there
 
 
 @dataclass(frozen=True)

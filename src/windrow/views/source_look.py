@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any
 from windrow.shard.predicate import Predicate, col
 from windrow.sources.delta import DeltaContent
 from windrow.sources.delta_log import DeltaCommit, NoFeedError, commits_between
-from windrow.views.source_files import NUMBER, SourceFiles
+from windrow.views.source_days import checked_days
+from windrow.views.source_files import SourceFiles
 from windrow.views.source_found import BoundSource, Found
 from windrow.views.source_lots import FileRead, Lots
+from windrow.views.source_numbers import MISSING, NUMBER, quarantined
 from windrow.views.source_tables import AT, SourceTable
 
 if TYPE_CHECKING:
@@ -66,7 +68,7 @@ class FileChanges:
     ) -> list[DataFrame]:
         """The updates of files that are new, and what was stored of those that are gone.
 
-        With `after`, only updates that became known later than that.
+        With `after`, only updates that became known later than that, or that have no time.
         """
         from pyspark.sql import functions as F  # noqa: N812
 
@@ -79,23 +81,26 @@ class FileChanges:
             rows = load(bound.session, self.table.columns, numbers)
             updates = self.table.updates(rows, feed=feed, at=bound.dated)
             if after is not None:
-                updates = updates.where(F.col(AT) > after)
+                updates = updates.where((F.col(AT) > after) | (F.col(NUMBER) < MISSING))
             found.append(bound.stored(updates))
         if self.gone and retract:
             where: Predicate = col(NUMBER).is_in(self.gone)
             if after is not None:
                 where &= col(AT) > after
+            if self.table.signs is not None:
+                where |= col(NUMBER).is_in(quarantined(self.gone))
             found.append(bound.negated(where, bound.stored_names))
         return found
 
 
 def file_changes(
-    table: SourceTable, state: Mapping[str, Any], next: int, afresh: bool = False
+    bound: BoundSource, role: str, next: int, afresh: bool = False
 ) -> FileChanges | None:
     """What changed in the files of a table; None if nothing did.
 
     With `afresh`, as if nothing had been read: all is read again.
     """
+    table, state = bound.tables[role], bound.state(role)
     assert table.files is not None
     files, known = table.files, {} if afresh else state
     lots, why = _lots(known, next), None
@@ -118,6 +123,9 @@ def file_changes(
     lots.match(found)  # after change data, nothing is left to do
     if not afresh and not lots.reads and not lots.gone and lots.files == known["files"]:
         return None
+    days = checked_days(bound.session, table, found, known.get("days", {}))
+    if days is not None:
+        more["days"] = days
     return FileChanges(
         table,
         tuple(lots.reads),
@@ -167,9 +175,7 @@ def _in_range(files: SourceFiles, commit: DeltaCommit) -> DeltaCommit:
 def look_at_files(bound: BoundSource) -> Found | None:
     """A source of one table whose files are rows, or updates."""
     (role,) = bound.tables
-    changes = file_changes(
-        bound.tables[role], bound.state(role), int(bound.relation.definition["next"])
-    )
+    changes = file_changes(bound, role, int(bound.relation.definition["next"]))
     if changes is None:
         return None
     found = changes

@@ -1,4 +1,4 @@
-"""Retractions of rows that are not there: kept apart, so that the rest can proceed.
+"""Changes that cannot be applied: kept apart, so that the rest can proceed.
 
 A change feed may delete a row that nothing has inserted: it began later than its table, or the file
 with the insertion is still to come. Such a row would be there less than no times. Instead, the
@@ -7,7 +7,9 @@ source's collection holds it once more for each time it is missing, under a numb
     number   3   -1     delete of a row that nobody inserted
     number  -1   +1     what makes up for it: the row is there 0 times
 
-The rows of that number are the source's quarantine. When the insertion comes after all, they go.
+When the insertion comes after all, it goes. And a change without a time belongs nowhere: it is
+stored with a number of its lot, and retracted with another, so that it counts for nothing, is there
+for whoever asks, and goes with its file.
 """
 
 from __future__ import annotations
@@ -20,9 +22,10 @@ from windrow.shard.predicate import col
 from windrow.spark.schemas import quoted
 from windrow.spark.tasks import WrittenFile
 from windrow.updates import DIFF
+from windrow.views.collections import Collection
 from windrow.views.retractions import only_written, with_written
-from windrow.views.source_files import NUMBER
-from windrow.views.source_found import MISSING, BoundSource
+from windrow.views.source_found import BoundSource
+from windrow.views.source_numbers import MISSING, NUMBER
 from windrow.views.source_tables import AT
 
 if TYPE_CHECKING:
@@ -43,7 +46,7 @@ def make_up(bound: BoundSource, written: Sequence[WrittenFile], at: int) -> list
     collection, names = bound.collection, bound.names
     new, after = only_written(collection, written), with_written(collection, written)
     touched = new.snapshot(columns=names).dataframe(bound.session)
-    if not missing_of(bound):
+    if not bound.relation.definition.get("quarantined"):
         touched = touched.where(F.col(DIFF) < 0)
     everything = after.snapshot(columns=[*names, NUMBER])
     if NUMBER in collection.spec.key:  # the rows are maps, and cannot be looked up
@@ -65,26 +68,53 @@ def make_up(bound: BoundSource, written: Sequence[WrittenFile], at: int) -> list
     return list(write_dataframe(frame, collection.writer(at), None).parts)
 
 
-def count_missing(bound: BoundSource, written: Sequence[WrittenFile]) -> int:
-    """How many rows are missing, once `written` has been added to the collection."""
+def has_quarantined(bound: BoundSource, written: Sequence[WrittenFile]) -> bool:
+    """Whether anything was written that is about the quarantine."""
+    parts = only_written(bound.collection, written).parts
+    return any(part.bounds[NUMBER].low <= MISSING for part in parts)
+
+
+def count_quarantined(bound: BoundSource, written: Sequence[WrittenFile]) -> int:
+    """How many changes are in quarantine, once `written` has been added to the collection."""
     from pyspark.sql import functions as F  # noqa: N812
 
-    after = with_written(bound.collection, written)
-    read = after.snapshot(where=col(NUMBER) == MISSING, columns=[NUMBER])
-    row = read.dataframe(bound.session).agg(F.sum(DIFF)).first()
+    found = _quarantine(with_written(bound.collection, written), bound, [])
+    row = found.agg(F.sum(DIFF)).first()
     return int((row and row[0]) or 0)
 
 
-def missing_of(bound: BoundSource) -> int:
-    """How many rows are missing, as of the last commit."""
-    return int(bound.relation.definition.get("missing", 0))
-
-
-def missing_rows(bound: BoundSource, count: str) -> DataFrame:
-    """The rows that are missing, each with how often, in the column `count`."""
+def quarantined_rows(bound: BoundSource) -> DataFrame:
+    """The changes that are left out, as rows, with `reason` and `times`."""
     from pyspark.sql import functions as F  # noqa: N812
 
-    read = bound.collection.snapshot(where=col(NUMBER) == MISSING, columns=bound.names)
-    rows = bound.relation.storable.from_stored(read.dataframe(bound.session), DIFF)
+    found = bound.relation.storable.from_stored(
+        _quarantine(bound.collection, bound, bound.names), NUMBER, DIFF
+    )
+    signs = next((table.signs for table in bound.tables.values() if table.signs), None)
+    no_time = "" if signs is None else f"{signs.known_at} is null"
+    reason = F.when(F.col(NUMBER) == MISSING, F.lit("it goes, and is not there"))
     columns = [F.col(quoted(name)) for name in bound.names]
-    return rows.select(*columns, F.col(DIFF).alias(count))
+    named = [_free(name, bound.names) for name in ("reason", "times")]
+    return found.select(
+        *columns,
+        reason.otherwise(F.lit(no_time)).alias(named[0]),
+        F.col(DIFF).alias(named[1]),
+    )
+
+
+def _quarantine(collection: Collection, bound: BoundSource, names: Sequence[str]) -> DataFrame:
+    """What is stored of the quarantine: `names`, `NUMBER`, and how often, in `_diff`."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    read = collection.snapshot(where=col(NUMBER) <= MISSING, columns=[*names, NUMBER])
+    frame = read.dataframe(bound.session)
+    kept = (F.col(NUMBER) == MISSING) | (F.col(NUMBER) % 2 == 0)  # not what cancels them
+    return frame.where(kept).withColumn(DIFF, F.abs(F.col(DIFF)))
+
+
+def _free(name: str, taken: Sequence[str]) -> str:
+    """A name that no column has."""
+    known = {one.lower() for one in taken}
+    while name in known:
+        name += "_"
+    return name

@@ -12,8 +12,8 @@ from windrow.shard.predicate import col
 from windrow.shard.shard import Shard
 from windrow.spark.schemas import quoted
 from windrow.updates import DIFF
-from windrow.views.source_files import NUMBER
-from windrow.views.source_found import BASE, MISSING, BoundSource, Found, difference
+from windrow.views.source_found import BoundSource, Found, difference
+from windrow.views.source_numbers import BASE, MISSING, NUMBER
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

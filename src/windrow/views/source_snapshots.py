@@ -19,10 +19,12 @@ from windrow.sources.definitions import EntitySource
 from windrow.sources.files import NO_VALUE, partition_values
 from windrow.spark.schemas import quoted
 from windrow.updates import DIFF
-from windrow.views.source_files import NUMBER, SourceFiles, source_errors
-from windrow.views.source_found import BASE, MISSING, BoundSource, Found, difference, with_base
+from windrow.views.source_days import days_of_files
+from windrow.views.source_files import SourceFiles
+from windrow.views.source_found import BoundSource, Found, difference, with_base
 from windrow.views.source_look import FileChanges, file_changes
-from windrow.views.source_tables import AT, SourceTable
+from windrow.views.source_numbers import BASE, MISSING, NUMBER
+from windrow.views.source_tables import AT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -84,46 +86,23 @@ def newest_snapshot(bound: BoundSource) -> Snapshot:
     stamps = files.visible(everything) if everything else files.stamps()
     by_day, of_files = files.by_day(list(stamps)) if stamps else {}, None
     if by_day is None:
-        of_files = _days_of_rows(bound, table, stamps, known.get("days", {}))
+        of_files = days_of_files(bound.session, table, stamps, known.get("days", {}))
         by_day = {}
         for name, (_, days) in of_files.items():
             for day in days:
+                if day is None:
+                    raise DataError(
+                        f"{bound.what}: {name}: {files.days.column!r} is NULL in a row; it has to "
+                        "hold the day of its snapshot"
+                    )
                 by_day.setdefault(day, []).append(name)
+        files.days.check(sorted(by_day), bound.what)
     by_day.pop(NO_VALUE, None)
     complete = complete_days(by_day, list(everything), files.days.column)
     chosen = [day for day in complete if day in files.days]
     time = snapshot_times(source, chosen)[-1]
     of_day = {name: stamps[name] for name in sorted(by_day[chosen[-1]])}
     return Snapshot(chosen[-1], time, of_day, of_files)
-
-
-def _days_of_rows(
-    bound: BoundSource, table: SourceTable, stamps: Mapping[str, str], known: Mapping[str, Any]
-) -> dict[str, Any]:
-    """The stamp and the days of each file, where folders do not tell: only new ones are read."""
-    from pyspark.sql import functions as F  # noqa: N812
-
-    assert table.files is not None
-    assert table.files.days is not None
-    found = {n: list(known[n]) for n in stamps if n in known and known[n][0] == stamps[n]}
-    new = [name for name in stamps if name not in found]
-    if not new:
-        return found
-    numbers = {name: place for place, name in enumerate(new)}
-    rows = table.files.rows(bound.session, table.columns, numbers)
-    day = F.col(quoted(table.files.days.column)).cast("string").alias("day")
-    found |= {name: [stamps[name], []] for name in new}
-    with source_errors(bound.what):
-        days = rows.select(F.col(NUMBER), day).distinct().sort("day").collect()  # days, not rows
-    for row in days:
-        name = new[row[NUMBER]]
-        if row["day"] is None:
-            raise DataError(
-                f"{bound.what}: {name}: {table.files.days.column!r} is NULL in a row; it has to "
-                "hold the day of its snapshot"
-            )
-        found[name][1].append(row["day"])
-    return found
 
 
 def look_at_snapshots(bound: BoundSource) -> Found | None:
@@ -139,9 +118,7 @@ def look_at_snapshots(bound: BoundSource) -> Found | None:
     afresh = before is None or newest.day < before
     if bound.dated:
         next = int(definition["next"])
-        mutations = file_changes(
-            bound.tables["mutations"], bound.state("mutations"), next, afresh and not same
-        )
+        mutations = file_changes(bound, "mutations", next, afresh and not same)
         if mutations is not None:
             tables["mutations"] = mutations.state
     if not tables:
@@ -174,6 +151,8 @@ def look_at_snapshots(bound: BoundSource) -> Found | None:
 
 
 def _moved(files: SourceFiles, newest: Snapshot) -> bool:
+    if files.format == "delta":  # its files do not change
+        return any(not files.store.exists(name) for name in newest.stamps)
     now = files.stamps()
     return any(now.get(name) != stamp for name, stamp in newest.stamps.items())
 

@@ -30,7 +30,8 @@ from windrow.sources.times import check_time_type
 from windrow.spark.schemas import empty_frame, quoted, spark_to_arrow_schema
 from windrow.storage.store import Store
 from windrow.updates import DIFF
-from windrow.views.source_files import CHANGE, NUMBER, SourceFiles
+from windrow.views.source_files import CHANGE, SourceFiles
+from windrow.views.source_numbers import MISSING, NUMBER
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -73,7 +74,8 @@ class SourceTable:
         """Rows of files, each with `NUMBER`, as updates: own columns, `NUMBER`, `_diff`.
 
         With `feed`, they are rows of Delta's change data. With `at`, the time at which an update
-        became known comes too. Updates without a time are left out.
+        became known comes too. One without a time comes twice, so that it cancels (see
+        `source_missing`).
         """
         from pyspark.sql import functions as F  # noqa: N812
         from pyspark.sql.types import LongType
@@ -86,18 +88,25 @@ class SourceTable:
         frame = rows.select(*own, F.col(NUMBER), sign)
         if self.source is not None:
             frame = self._selected(frame)
-        signs, diff = self.signs, F.col(_SIGN)
-        more = []
-        if signs is not None:
-            frame = frame.where(F.col(quoted(signs.known_at)).isNotNull())
-            taken = Taken(DIFF, signs.sign, pa.int64(), signs.form)
-            diff = diff * taken.sql(pa.schema([]), LongType())
-            if at:
-                found = spark_to_arrow_schema(frame.select(quoted(signs.known_at)).schema)
-                taken = Taken(AT, signs.known_at, pa.int64(), Form.MILLIS)
-                more.append(taken.sql(found, LongType()))
         names = [F.col(quoted(name)) for name in self._own(frame.columns)]
-        return frame.select(*names, F.col(NUMBER), *more, diff.alias(DIFF))
+        signs = self.signs
+        if signs is None:
+            return frame.select(*names, F.col(NUMBER), F.col(_SIGN).alias(DIFF))
+        taken = Taken(DIFF, signs.sign, pa.int64(), signs.form)
+        diff = F.col(_SIGN) * taken.sql(pa.schema([]), LongType())
+        more = []
+        if at:
+            found = spark_to_arrow_schema(frame.select(quoted(signs.known_at)).schema)
+            taken = Taken(AT, signs.known_at, pa.int64(), Form.MILLIS)
+            more.append(F.coalesce(taken.sql(found, LongType()), F.lit(0)).alias(AT))
+        number = F.col(NUMBER)
+        if self.role != "shard":
+            timeless = F.col(quoted(signs.known_at)).isNull()
+            twice = F.array(-2 * number, -2 * number - 1)
+            number = F.explode(F.when(timeless, twice).otherwise(F.array(number)))
+        updates = frame.select(*names, number.alias(NUMBER), *more, diff.alias(DIFF))
+        cancels = (F.col(NUMBER) < MISSING) & (F.col(NUMBER) % 2 != 0)  # see `source_numbers`
+        return updates.withColumn(DIFF, F.when(cancels, -F.col(DIFF)).otherwise(F.col(DIFF)))
 
     def _selected(self, frame: DataFrame) -> DataFrame:
         """What the definition selects, and the columns that are needed besides."""
@@ -173,16 +182,6 @@ class SourceTable:
             check_time_type(time, f"{source.what}: mutation_time {signs.known_at!r}")
             require_columns(found.names, [signs.sign], f"{source.what}: {signs.option}")
             signs.check(_arrow_type(found, signs.sign), source)
-
-    def without_time(self, rows: DataFrame) -> DataFrame | None:
-        """The updates among rows of files that are left out, with the columns of the files."""
-        from pyspark.sql import functions as F  # noqa: N812
-
-        signs = self.signs
-        if signs is None or signs.known_at not in self.columns.names:
-            return None
-        own = [F.col(quoted(name)) for name in self.columns.names]
-        return rows.where(F.col(quoted(signs.known_at)).isNull()).select(*own)
 
 
 def _arrow_type(schema: StructType, name: str) -> pa.DataType:

@@ -45,10 +45,16 @@ from windrow.views.history import History
 from windrow.views.names import Relation
 from windrow.views.relations import Relations
 from windrow.views.retractions import give_up, retracted_row
-from windrow.views.source_files import NUMBER, SourceFiles, source_errors
+from windrow.views.source_files import SourceFiles, source_errors
 from windrow.views.source_found import BoundSource, Found
 from windrow.views.source_look import look_at_files
-from windrow.views.source_missing import count_missing, make_up, missing_rows
+from windrow.views.source_missing import (
+    count_quarantined,
+    has_quarantined,
+    make_up,
+    quarantined_rows,
+)
+from windrow.views.source_numbers import FIRST, NUMBER
 from windrow.views.source_shard import look_at_shard
 from windrow.views.source_snapshots import look_at_snapshots
 from windrow.views.source_tables import (
@@ -69,7 +75,6 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 _PAUSE = 0.01  # seconds, before a source is looked at again; at first
-_FIRST = 1  # the first number of a file: below are numbers of rows that are not of one
 _OWN = (NUMBER, AT)
 
 
@@ -165,7 +170,7 @@ class Sources:
             "collection": id,
             "created": at,
             "tables": tables,
-            "next": _FIRST,
+            "next": FIRST,
         }
         if source is not None:
             definition["source"] = to_json(source)
@@ -279,11 +284,10 @@ class Sources:
                 if frame is not None:
                     parts += write_dataframe(frame, bound.collection.writer(at), None).parts
                 if found.retracts:
-                    more = make_up(bound, parts, at)
-                    parts += more
-                    if more:
-                        definition["missing"] = count_missing(bound, parts)
-                        note["missing"] = definition["missing"]
+                    parts += make_up(bound, parts, at)
+                    if has_quarantined(bound, parts):
+                        definition["quarantined"] = count_quarantined(bound, parts)
+                        note["quarantined"] = definition["quarantined"]
             commit = Commit(
                 "write", at, appends={id: parts}, catalogue={source.name: definition}, note=note
             )
@@ -306,14 +310,14 @@ class Sources:
 
     # What was left out.
 
-    def missing(self) -> int:
-        """How many rows of all sources are in quarantine."""
-        return sum(int(one.definition.get("missing", 0)) for one in self._relations.known("source"))
+    def quarantined(self) -> int:
+        """How many changes of all sources are in quarantine."""
+        sources = self._relations.known("source")
+        return sum(int(one.definition.get("quarantined", 0)) for one in sources)
 
     def quarantine(self, name: str) -> DataFrame:
-        """Rows that changes of a source retract though they are not there, and how often."""
-        bound = self.bound(self._relations.find(name, "source"))
-        return missing_rows(bound, "missing")
+        """The changes of a source that are left out, each with the reason and how often."""
+        return quarantined_rows(self.bound(self._relations.find(name, "source")))
 
 
 def _same(stored: Mapping[str, Any], source: Source, places: Mapping[str, Place]) -> bool:

@@ -258,7 +258,7 @@ class Statements:
         """Look at sources, and bring all views up to date."""
         self.history.refresh()
         self.sources.ingest()
-        return replace(self.views.tick(), quarantined=self.sources.missing())
+        return replace(self.views.tick(), quarantined=self.sources.quarantined())
 
     def tick_for(self, names: Iterable[str]) -> None:
         """Bring views up to date, if one of these names is a view; else sources of these names."""
