@@ -11,7 +11,7 @@ import statistics
 from pathlib import Path
 from typing import Any
 
-from taxi_data import TRIPS, TripChanges, write_trips
+from taxi_data import PASSENGERS, TRIPS, TripChanges, write_trips
 from views_data import say, timed
 
 QUERY = (
@@ -106,7 +106,7 @@ def taxi(spark: Any, root: Path, rows: int, repeats: int) -> dict[str, Any]:
     pairs = sum(n for what, n in base.records("extremes").items() if what == "values")
     distinct = base.files().select("passenger_count", "pickup").distinct().count()
     kept = {}
-    for name, size in {"good": rows, "bad": 4_000_000_000}.items():
+    for name, size in {"good": rows // len(PASSENGERS), "bad": 4_000_000_000}.items():
         base.create(f"{name}_hint", PICKUPS, reduce="bucketed", expected_group_size=size)
         found = base.records(f"{name}_hint")
         kept[name] = sum(n for what, n in found.items() if what != "totals") / distinct
