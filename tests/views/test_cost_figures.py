@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
 from windrow.views.costs.advice import Level, advise
-from windrow.views.costs.catalogue import keeps, kept_of, level_advice
+from windrow.views.costs.catalogue import (
+    Line,
+    bytes_shared,
+    estimate_error,
+    keeps,
+    kept_of,
+    level_advice,
+)
 from windrow.views.costs.distinct import extrapolated, remaining
 from windrow.views.costs.estimates import Estimate
 from windrow.views.costs.measured import Measured
@@ -124,3 +131,18 @@ def test_advice_is_told_with_the_first_level() -> None:
     assert advice[1:] == [None, None, None]
     assert advice[0] is not None
     assert advice[0].startswith("EXPECTED_GROUP_SIZE(256) would save 1,000 records")
+
+
+def test_half_of_the_estimates_are_nearer_than_the_median() -> None:
+    def line(collection: str, estimate: int | None, records: int, **more: object) -> Line:
+        values = dict.fromkeys(field.name for field in fields(Line))
+        known = {"number": 0, "exact": True, "bytes": 10, "view": "v", **more}
+        given = {"collection": collection, "estimate": estimate, "records": records}
+        return Line(**{**values, **known, **given})  # type: ignore[arg-type]
+
+    lines = [line("a", 10, 10), line("b", 15, 10), line("c", 0, 0), line("d", None, 5)]
+    others = [line("e", 90, 1, number=OUTPUT), line("f", 90, 1, exact=False)]
+    assert estimate_error([*lines, *others]) == 0.0
+    assert estimate_error([lines[1]]) == 0.5
+    assert estimate_error([]) is None
+    assert bytes_shared([*lines, line("a", 10, 10, view="w")]) == (40, 50)

@@ -210,7 +210,7 @@ def estimate_error(lines: Sequence[Line]) -> float | None:
     Lines are to be exact. What is empty counts as one record.
     """
     errors = {
-        line.collection: abs(line.estimate / max(line.records, 1) - 1)
+        line.collection: abs(max(line.estimate, 1) / max(line.records, 1) - 1)
         for line in lines
         if line.estimate is not None and line.exact and line.number != OUTPUT
     }

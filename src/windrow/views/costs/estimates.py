@@ -364,7 +364,7 @@ class Estimator:
     # Groups.
 
     def _groups(self, size: Size, keys: Sequence[Any]) -> float:
-        return max(self._sizes.distinct(size, keys), 0.0 if keys else 1.0)
+        return self._sizes.distinct(size, keys) if keys else 1.0
 
     def _grouped(self, size: Size, groups: float, keys: Sequence[Any]) -> Size:
         """One row for each group: its keys, and columns of which nothing is known."""
@@ -383,7 +383,7 @@ class Estimator:
 
     def _accumulate(self, node: Accumulate) -> Size:
         size = self._size(node.over)
-        groups = self._groups(size, node.keys)
+        groups = self._groups(size, node.keys if node.groups else ())
         self._known(node.totals, groups, groups)
         for value in () if node.extremes is None else node.extremes.values:
             columns = [*node.keys, node.values[value.value]]
