@@ -7,7 +7,6 @@ WINDROW_WRITE_PLANS=1.
 from __future__ import annotations
 
 import os
-import re
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +14,7 @@ import pytest
 
 import windrow
 from windrow.errors import UnsupportedSQL
-from windrow.spark.tokens import pieces
 
-PAGE = Path(__file__).parents[2] / "docs" / "topk.md"
 PLANS = Path(__file__).parent / "plans" / "top_choices.txt"
 TABLES = {
     "t": "(k INT, v INT, s STRING)",
@@ -163,12 +160,3 @@ def test_what_cannot_be_is_refused(
 ) -> None:
     with pytest.raises(UnsupportedSQL, match=why):
         explained(project, properties, query)
-
-
-def test_the_page_shows_what_explain_says(project: windrow.Project) -> None:
-    blocks = re.findall(r"^```(sql|text)\n(.*?)^```$", PAGE.read_text(), re.DOTALL | re.MULTILINE)
-    assert [language for language, _ in blocks] == ["sql", "text", "sql", "text"]
-    for (_, statements), (_, text) in zip(blocks[::2], blocks[1::2], strict=True):
-        found = [project.sql(piece.text) for piece in pieces(statements)][-1]
-        assert found is not None
-        assert [*found.columns, *found.collect()[0][0].splitlines()] == text.splitlines()
