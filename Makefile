@@ -5,8 +5,10 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+OLDEST := .venv-oldest
+OLDEST_SPARK := $(shell sed -n 's/^ *"pyspark>=\([0-9.]*\),.*/\1/p' pyproject.toml)
 
-.PHONY: demo test test-long test-spark test-views test-plain quick chaos lint docs rooms stubs bench-shard bench-backfill bench-views java clean
+.PHONY: demo test test-long test-spark test-views test-plain test-oldest quick chaos lint docs rooms stubs bench-shard bench-backfill bench-views java clean
 
 demo: $(READY)
 	$(BIN)/python examples/shop.py
@@ -29,6 +31,11 @@ test-plain: $(READY)
 # The same with as many random examples as each test says, instead of at most thirty.
 test-long: $(READY)
 	HYPOTHESIS_PROFILE=long $(MAKE) test
+
+# The tests of views with the oldest Spark that pyproject allows, in an environment of its own. Files
+# run one by one, each in a session of its own.
+test-oldest: $(OLDEST)/.ready
+	for file in tests/views/test_*.py; do $(OLDEST)/bin/python -m pytest -q -m spark $$file || [ $$? -eq 5 ] || exit 1; done
 
 # Every test that needs no Spark, each on a few examples; one that starts Spark all the same fails,
 # since there is no Java where it looks.
@@ -74,10 +81,16 @@ $(READY): pyproject.toml | java
 	$(BIN)/python -m pip install --quiet --editable '.[test]'
 	touch $(READY)
 
+$(OLDEST)/.ready: pyproject.toml | java
+	$(PYTHON) -m venv $(OLDEST)
+	$(OLDEST)/bin/python -m pip install --quiet --upgrade pip
+	$(OLDEST)/bin/python -m pip install --quiet --editable '.[test]' 'pyspark==$(OLDEST_SPARK).*'
+	touch $@
+
 # Spark needs a Java runtime, 17 or newer.
 java:
 	@command -v java >/dev/null || (apt-get update -q && apt-get install -qy openjdk-17-jre-headless)
 
 clean:
-	rm -rf $(VENV) build demo dist .pytest_cache .mypy_cache .ruff_cache .hypothesis \
+	rm -rf $(VENV) $(OLDEST) build demo dist .pytest_cache .mypy_cache .ruff_cache .hypothesis \
 		.import_linter_cache

@@ -16,23 +16,21 @@ def rows(project: windrow.Project, name: str) -> list[tuple[Any, ...]]:
     return sorted(tuple(row) for row in project.read(name).collect())
 
 
+def of_another_release(project: windrow.Project, *views: str) -> None:
+    """Leave views as a release would have that plans them differently."""
+    history = project._statements.history
+    history.refresh()
+    stored = {name: {**history.catalogue[name], "plan": "of another release"} for name in views}
+    history.commit(Commit("define", history.next_time(), catalogue=stored))
+
+
 def test_refresh(spark: Any, tmp_path: Path) -> None:
     project = windrow.Project(tmp_path, spark=spark, progress=False)
     project.sql("CREATE TABLE t (k INT, v INT)")
     project.sql("INSERT INTO t VALUES (1, 1), (1, 2), (2, 5)")
     project.sql("CREATE MATERIALIZED VIEW s AS SELECT k, sum(v) AS s FROM t GROUP BY k")
-    project.sql("CREATE MATERIALIZED VIEW top AS SELECT max(s) AS s FROM s")
-
-    with pytest.raises(WindrowError, match="view s is read by top"):
-        project.sql("REFRESH MATERIALIZED VIEW s")
-
-    project.sql("DROP MATERIALIZED VIEW top")
     project.sql("INSERT INTO t VALUES (2, 1)")
-    # As another release would have left it.
-    history = project._statements.history
-    history.refresh()
-    stored = {**history.catalogue["s"], "plan": "of another release"}
-    history.commit(Commit("define", history.next_time(), catalogue={"s": stored}))
+    of_another_release(project, "s")
     with pytest.raises(WindrowError, match="REFRESH MATERIALIZED VIEW s"):
         project.tick()
     project.sql("REFRESH MATERIALIZED VIEW s")
@@ -40,6 +38,100 @@ def test_refresh(spark: Any, tmp_path: Path) -> None:
     project.sql("DELETE FROM t WHERE v = 5")
     project.tick()
     assert rows(project, "s") == [(1, 3), (2, 1)]
+
+
+CHAIN = {
+    "s": "SELECT k, sum(v) AS s FROM t GROUP BY k",
+    "best": "SELECT max(s) AS s FROM s",
+    "same": "SELECT t.k, t.v, s.s FROM t JOIN s ON t.k = s.k",
+    "far": "SELECT same.k, same.v FROM same JOIN best ON same.s = best.s",
+    "apart": "SELECT k, count(DISTINCT v) AS n FROM t GROUP BY k",
+}
+
+
+def test_refresh_of_a_chain(spark: Any, tmp_path: Path) -> None:
+    """All views that read a view are rebuilt with it, in one commit, and go on."""
+    project = windrow.Project(tmp_path, spark=spark, progress=False)
+    project.sql("CREATE TABLE t (k INT, v INT)")
+    project.sql("INSERT INTO t VALUES (1, 1), (1, 2), (2, 5)")
+    for name, query in CHAIN.items():
+        project.sql(f"CREATE MATERIALIZED VIEW {name} AS {query}")
+    project.sql("INSERT INTO t VALUES (1, 4)")
+    # Those of another release keep each other from being ticked, but not from being rebuilt.
+    of_another_release(project, "s", "far", "apart")
+    history = project._statements.history
+    collections = {name: history.catalogue[name]["collection"] for name in CHAIN}
+    version = history.version
+    project.sql("REFRESH MATERIALIZED VIEW s")
+    history.refresh()
+    assert history.version == version + 1
+    rebuilt = {n for n in CHAIN if history.catalogue[n]["collection"] != collections[n]}
+    assert rebuilt == {"s", "best", "same", "far"}
+    with pytest.raises(WindrowError, match="REFRESH MATERIALIZED VIEW apart"):
+        project.tick()
+    project.sql("REFRESH MATERIALIZED VIEW apart")
+
+    def check() -> None:
+        project.tick()
+        spark.createDataFrame(rows(project, "t"), "k INT, v INT").createOrReplaceTempView("t")
+        for name, query in CHAIN.items():
+            wanted = spark.sql(query)
+            assert rows(project, name) == sorted(tuple(row) for row in wanted.collect()), name
+            wanted.createOrReplaceTempView(name)
+
+    try:
+        check()
+        project.sql("DELETE FROM t WHERE v = 4")
+        check()
+        # What was kept for the old ones is gone, and what is kept now is used.
+        used = {
+            id
+            for one in history.catalogue.values()
+            for id in (one["collection"], *one.get("arrangements", {}).values())
+        }
+        history.refresh()
+        assert set(history.collections()) == used
+        project = windrow.Project(tmp_path, spark=spark, progress=False)
+        project.sql("INSERT INTO t VALUES (3, 9), (2, 1)")
+        check()
+    finally:
+        for name in ["t", *CHAIN]:
+            spark.catalog.dropTempView(name)
+
+
+def test_replace_what_others_read(spark: Any, tmp_path: Path) -> None:
+    project = windrow.Project(tmp_path, spark=spark, progress=False)
+    project.sql("CREATE TABLE t (k INT, v INT)")
+    project.sql("INSERT INTO t VALUES (1, 1), (1, 2), (2, 5)")
+    project.sql("CREATE MATERIALIZED VIEW s AS SELECT k, sum(v) AS s FROM t GROUP BY k")
+    project.sql("CREATE MATERIALIZED VIEW top AS SELECT max(s) AS s, count(*) AS n FROM s")
+    top = project.sql("SELECT s + 1 AS s FROM top")
+    assert top is not None
+    project.view("framed", top)
+    replace = "CREATE OR REPLACE MATERIALIZED VIEW s AS SELECT"
+    with pytest.raises(WindrowError, match=r"is read by .*top.*other columns: .*m int.* s bigint"):
+        project.sql(f"{replace} k, max(v) AS m FROM t GROUP BY k")
+    with pytest.raises(WindrowError, match="a query that reads it, through top"):
+        project.sql(f"{replace} 1 AS k, s FROM top")
+    with pytest.raises(WindrowError, match="DIVIDE_BY_ZERO"):
+        project.sql(f"{replace} k, CAST(1 / (v - 5) AS BIGINT) AS s FROM t")
+    assert rows(project, "top") == [(5, 2)]
+    project.sql("INSERT INTO t VALUES (3, 1)")
+    project.sql(f"{replace} k, CAST(count(v) AS BIGINT) AS s FROM t GROUP BY k")
+    assert rows(project, "top") == [(2, 3)]
+    assert rows(project, "framed") == [(3,)]
+    project.sql("INSERT INTO t VALUES (3, 1), (3, 2)")
+    project.tick()
+    assert (rows(project, "top"), rows(project, "framed")) == ([(3, 3)], [(4,)])
+
+
+def test_a_table_that_the_optimiser_leaves_out_is_used(spark: Any, tmp_path: Path) -> None:
+    project = windrow.Project(tmp_path, spark=spark, progress=False)
+    project.sql("CREATE TABLE t (k INT)")
+    project.sql("CREATE TABLE u (k INT)")
+    project.sql("CREATE MATERIALIZED VIEW d AS SELECT DISTINCT t.k FROM t LEFT JOIN u ON t.k = u.k")
+    with pytest.raises(WindrowError, match="d"):
+        project.sql("DROP TABLE u")
 
 
 def test_replace(spark: Any, tmp_path: Path) -> None:

@@ -303,12 +303,14 @@ def test_a_scalar_subquery_with_two_rows(start: Start, query: str) -> None:
 # --- errors -----------------------------------------------------------------------------------
 
 
-def fails_and_recovers(history: History, view: str, wrong: Any, repair: Any) -> None:
+def fails_and_recovers(
+    history: History, view: str, wrong: Any, repair: Any, words: str = "", times: int = 2
+) -> None:
     """A batch makes a tick fail; nothing is committed; another batch corrects it."""
     before = {name: content(history, name) for name in history.views}
     history.write(wrong)
-    for _ in range(2):  # a failed tick fails again, it is not forgotten
-        with pytest.raises(WindrowError, match=view):
+    for _ in range(times):  # a failed tick fails again, it is not forgotten
+        with pytest.raises(WindrowError, match=rf"view {view}\b.*{words}"):
             history.project.tick()
         for name, rows in before.items():
             assert content(history, name) == rows, f"{name} has changed in a tick that failed"
@@ -316,37 +318,66 @@ def fails_and_recovers(history: History, view: str, wrong: Any, repair: Any) -> 
     history.tick()
 
 
-@pytest.mark.parametrize(
-    ("query", "wrong", "repair"),
-    [
-        ("SELECT k, 10 / v AS q FROM t", plus((7, 0)), minus((7, 0))),
-        ("SELECT k FROM t WHERE 10 / v > 1", plus((7, 0)), minus((7, 0))),
-        ("SELECT k, sum(10 DIV v) AS s FROM t GROUP BY k", plus((1, 0)), minus((1, 0))),
-        ("SELECT k, 10 / (sum(v) - 3) AS s FROM t GROUP BY k", plus((1, 2)), plus((1, 1))),
-        ("SELECT a.k FROM t a JOIN t b ON a.k = b.k AND 1 / a.v > 0", plus((1, 0)), minus((1, 0))),
-        (
-            "SELECT k, sum(v * CAST(3e9 AS BIGINT)) AS s FROM t GROUP BY k",
-            [((1, 2_000_000_000), 2)],
-            [((1, 2_000_000_000), -2)],
-        ),
-        (
-            "SELECT k, CAST(v || coalesce(CAST(k AS STRING), 'x') AS INT) AS i FROM t",
-            plus((None, 1)),
-            [((None, 1), -1), ((3, 1), 1)],
-        ),
-        ("SELECT k, array(1, 2)[v] AS e FROM t", plus((1, 9)), minus((1, 9))),
-        ("SELECT k, sum(1 / v) OVER (PARTITION BY k) AS s FROM t", plus((1, 0)), minus((1, 0))),
-        ("SELECT k, v FROM t ORDER BY 1 / v LIMIT 1", plus((1, 0)), minus((1, 0))),
-    ],
-)
-def test_an_expression_that_fails_and_its_repair(
-    start: Start, query: str, wrong: Any, repair: Any
-) -> None:
+# A query, rows that make it fail, what corrects them, and what the error says.
+FAILING: list[tuple[str, Any, Any, str]] = [
+    (
+        "SELECT k, 10 / v AS q FROM t",
+        plus((5, 1), (7, 0), (8, 3)),
+        minus((7, 0)),
+        r"operator Project .*for the row \(k: 7, v: 0\)",
+    ),
+    ("SELECT k FROM t WHERE 10 / v > 1", plus((7, 0)), minus((7, 0)), "Filter .*k: 7, v: 0"),
+    ("SELECT k, sum(10 DIV v) AS s FROM t GROUP BY k", plus((1, 0)), minus((1, 0)), "v: 0"),
+    ("SELECT k, 10 / (sum(v) - 3) AS s FROM t GROUP BY k", plus((1, 2)), plus((1, 1)), "k: 1"),
+    (
+        "SELECT a.k FROM t a JOIN t b ON a.k = b.k AND 1 / a.v > 0",
+        plus((1, 0)),
+        minus((1, 0)),
+        "v: 0",
+    ),
+    (
+        "SELECT a.k, b.v FROM t a FULL JOIN t b ON a.k = b.k AND 1 / (a.v - b.v + 5) > 0",
+        plus((1, 6)),
+        minus((1, 6)),
+        r"operator Join full outer .*k: 1, v: 1, k: 1, v: 6",
+    ),
+    (
+        "SELECT k, sum(v * CAST(3e9 AS BIGINT)) AS s FROM t GROUP BY k",
+        [((1, 2_000_000_000), 2)],
+        [((1, 2_000_000_000), -2)],
+        r"operator Reduce sum.* of the group \{'k': 1\}",
+    ),
+    (
+        "SELECT k, CAST(v || coalesce(CAST(k AS STRING), 'x') AS INT) AS i FROM t",
+        plus((None, 1)),
+        [((None, 1), -1), ((3, 1), 1)],
+        "k: None, v: 1",
+    ),
+    ("SELECT k, array(1, 2)[v] AS e FROM t", plus((1, 9)), minus((1, 9)), "v: 9"),
+    (
+        "SELECT k, sum(1 / v) OVER (PARTITION BY k) AS s FROM t",
+        plus((1, 0)),
+        minus((1, 0)),
+        "v: 0",
+    ),
+    ("SELECT k, v FROM t ORDER BY 1 / v LIMIT 1", plus((1, 0)), minus((1, 0)), "TopK.*v: 0"),
+    (
+        "SELECT k FROM t UNION ALL SELECT 1 DIV v FROM t WHERE k > 1",
+        plus((4, 2), (2, 0)),
+        minus((2, 0)),
+        r"operator Project .*v: 0",
+    ),
+]
+
+
+def test_expressions_that_fail_and_their_repair(start: Start) -> None:
     history = start(t="k INT, v INT")
-    history.create("broken", query)
     history.create("whole", "SELECT count(*) AS c FROM t")
-    history.apply({"t": plus((1, 1), (2, 1))})
-    fails_and_recovers(history, "broken", {"t": wrong}, {"t": repair})
+    for query, wrong, repair, words in FAILING:
+        history.apply({"t": [*minus(*history.model.rows["t"]), *plus((1, 1), (2, 1))]})
+        history.create("broken", query)
+        fails_and_recovers(history, "broken", {"t": wrong}, {"t": repair}, words, times=1)
+        history.drop("broken")
 
 
 def test_a_row_that_fails_but_is_filtered_does_no_harm(start: Start) -> None:

@@ -58,6 +58,28 @@ TYPES: dict[str, dict[str, list[Any]]] = {
             {"a": 2, "b": ""},
         ]
     },
+    "span": {
+        "INTERVAL DAY TO SECOND": [
+            dt.timedelta(0),
+            dt.timedelta(days=1, microseconds=1),
+            dt.timedelta(hours=-3),
+        ]
+    },
+    "items": {
+        "ARRAY<STRUCT<sku: STRING, qty: INT>>": [
+            [],
+            [{"sku": "a", "qty": 1}],
+            [{"sku": "b", "qty": None}, {"sku": None, "qty": 2}],
+            [{"sku": "a", "qty": 1}, {"sku": "a", "qty": 1}],
+        ]
+    },
+    "deep": {
+        "STRUCT<p: STRUCT<q: INT, r: ARRAY<STRING>>, s: DATE>": [
+            {"p": {"q": 1, "r": ["a", None]}, "s": dt.date(2024, 3, 1)},
+            {"p": {"q": None, "r": []}, "s": None},
+            {"p": None, "s": dt.date(2024, 2, 29)},
+        ]
+    },
     # No NULL in a map: code that Spark generates to sort entries, for GROUP BY, makes it a zero.
     "map": {"MAP<STRING, INT>": [[], [("p", 1)], [("q", 2), ("p", 1)], [("q", 0)]]},
 }
@@ -75,6 +97,9 @@ LITERALS = {
     "words": ["array('a')", "array('b', 'a')"],
     "struct": ["named_struct('a', 1, 'b', 'a')"],
     "map": ["map('p', 1)"],
+    "span": ["INTERVAL '1 00:00:00.000001' DAY TO SECOND", "INTERVAL '0' DAY TO SECOND"],
+    "items": ["array(named_struct('sku', 'a', 'qty', 1))"],
+    "deep": ["named_struct('p', named_struct('q', 1, 'r', array('a')), 's', DATE '2024-03-01')"],
 }
 ORDERED = [kind for kind in TYPES if kind != "map"]
 MOST_ROWS = 1500  # that a relation may be expected to have
@@ -188,6 +213,10 @@ class Grammar:
             self.common_table,
             self.global_group,
             self.unpivoted,
+            self.pivoted,
+            self.joined_by_name,
+            self.cross,
+            self.membership,
         ]
         return [*often, *often, *rest]
 
@@ -261,6 +290,89 @@ class Grammar:
             f" ON {condition}{self.maybe_where(both, 0.2)}"
         )
         return Relation(sql, tuple(c for _, c in items), rows)
+
+    def joined_by_name(self, depth: int) -> Relation:
+        """USING and NATURAL joins: the columns of one name are merged."""
+        left, right = self.smaller(depth), self.smaller(depth)
+        a, b, key = self.name("a"), self.name("b"), self.name("k")
+        pair = self.pair(self.scope(a, left), self.scope(b, right))
+        if pair is None:
+            return self.select(depth)
+        kind = next(c.kind for c in self.scope(a, left) if c.name in pair[0])
+        sides, columns = [], [Column(key, kind)]
+        for side, alias, text in ((left, a, pair[0]), (right, b, pair[1])):
+            kept = [(c.name, Column(self.name("c"), c.kind)) for c in self.scope(alias, side)[:2]]
+            listed = self.listed([(text, Column(key, kind)), *kept])
+            sides.append(f"(SELECT {listed} FROM {side.aliased(alias)})")
+            columns += [c for _, c in kept]
+        word = self.rng.choice(["", "LEFT ", "RIGHT ", "FULL "])
+        names = ", ".join(c.name for c in columns)
+        if self.rng.random() < 0.5:
+            sql = f"SELECT {names} FROM {sides[0]} NATURAL {word}JOIN {sides[1]}"
+        else:
+            sql = f"SELECT {names} FROM {sides[0]} {word}JOIN {sides[1]} USING ({key})"
+        return Relation(sql, tuple(columns), max(left.rows, right.rows) * 2)
+
+    def cross(self, depth: int) -> Relation:
+        left, right = self.smaller(depth), self.smaller(depth)
+        a, b = self.name("a"), self.name("b")
+        both = [*self.scope(a, left), *self.scope(b, right)]
+        items, word = self.selected(both, 3), self.rng.choice([" CROSS JOIN", ","])
+        sql = f"SELECT {self.listed(items)} FROM {left.aliased(a)}{word} {right.aliased(b)}"
+        sql += self.maybe_where(both, 0.5)
+        return Relation(sql, tuple(c for _, c in items), left.rows * right.rows)
+
+    def membership(self, depth: int) -> Relation:
+        """IN and EXISTS as values: of a column, within an aggregate or a HAVING."""
+        left, right = self.smaller(depth), self.smaller(depth)
+        a, b = self.name("a"), self.name("b")
+        scope, other = self.scope(a, left), self.scope(b, right)
+        pair = self.pair(scope, other)
+        if pair is None:
+            return self.select(depth)
+        mine, theirs = pair
+        where = self.maybe_where(other, 0.3)
+        text = self.rng.choice(
+            [
+                f"{mine} IN (SELECT {theirs} FROM {right.aliased(b)}{where})",
+                f"{mine} NOT IN (SELECT {theirs} FROM {right.aliased(b)}{where})",
+                f"EXISTS (SELECT 1 FROM {right.aliased(b)} WHERE {mine} = {theirs})",
+            ]
+        )
+        found = Column(self.name("c"), "bool")
+        if self.rng.random() < 0.3:
+            key = Column(self.name("c"), next(c.kind for c in scope if c.name in mine))
+            count = Column(self.name("c"), "int")
+            sql = (
+                f"SELECT {key.name}, count_if({found.name}) AS {count.name} FROM (SELECT {mine} AS"
+                f" {key.name}, {text} AS {found.name} FROM {left.aliased(a)}) GROUP BY {key.name}"
+            )
+            return Relation(sql, (key, count), left.rows)
+        items = [*self.selected(scope, 2), (text, found)]
+        sql = f"SELECT {self.listed(items)} FROM {left.aliased(a)}"
+        return Relation(sql, tuple(c for _, c in items), left.rows)
+
+    def pivoted(self, depth: int) -> Relation:
+        inner, alias = self.smaller(depth), self.name("a")
+        scope = self.scope(alias, inner)
+        key = self.rng.choice([c for c in scope if c.kind != "map"] or scope)
+        if key.kind == "map":
+            return self.select(depth)
+        by, value = Column(self.name("c"), key.kind), self.name("c")
+        below = self.listed(
+            [
+                (key.name, by),
+                (self.expression(scope, "string", 1), Column(value, "string")),
+                (self.expression(scope, "int", 1), Column("amount", "int")),
+            ]
+        )
+        function = self.rng.choice(["sum", "max", "count"])
+        made = [Column(self.name("c"), "int") for _ in range(2)]
+        sql = (
+            f"SELECT * FROM (SELECT {below} FROM {inner.aliased(alias)}) PIVOT"
+            f" ({function}(amount) FOR {value} IN ('a' AS {made[0].name}, 'b' AS {made[1].name}))"
+        )
+        return Relation(sql, (by, *made), inner.rows)
 
     def beside_a_scalar(self, scope: Sequence[Column], depth: int) -> str:
         """A comparison of a column with the only value of a subquery."""
@@ -373,8 +485,12 @@ class Grammar:
                 "",
                 " ROWS BETWEEN 1 PRECEDING AND 1 FOLLOWING",
                 " ROWS BETWEEN 2 PRECEDING AND CURRENT ROW",
+                " ROWS BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING",
             ]
         )
+        numbers = [c.name for c in scope if c.kind == "int"]
+        near = f"ORDER BY CAST({self.rng.choice(numbers or ['0'])} AS BIGINT)"
+        near += " RANGE BETWEEN 1 PRECEDING AND 1 FOLLOWING"
         rows = self.rng.choice(scope).name
         text, kind = self.rng.choice(
             [
@@ -389,10 +505,16 @@ class Grammar:
                 (f"min({value.name}) OVER ({partition}{order})", value.kind),
                 (f"count({value.name}) OVER ({partition.strip()})", "int"),
                 (f"first_value({value.name}) OVER ({partition}{order})", value.kind),
+                (f"last_value({value.name}) OVER ({partition}{order}{frame})", value.kind),
+                (f"nth_value({value.name}, 2) OVER ({partition}{order})", value.kind),
+                (f"count(*) OVER ({partition}{near})", "int"),
+                (f"cume_dist() OVER ({partition}ORDER BY {rows})", "inexact"),
+                (f"percent_rank() OVER ({partition}ORDER BY {rows})", "inexact"),
             ]
         )
         items = [(c.name, Column(self.name("c"), c.kind)) for c in scope]
-        items.append((text, Column(self.name("c"), kind)))
+        made = Column(self.name("c"), "double" if kind == "inexact" else kind, kind != "inexact")
+        items.append((text, made))
         sql = f"SELECT {self.listed(items)} FROM {inner.aliased(alias)}"
         return Relation(sql, tuple(c for _, c in items), inner.rows)
 
@@ -422,13 +544,24 @@ class Grammar:
     def exploded(self, depth: int) -> Relation:
         inner, alias = self.smaller(depth), self.name("a")
         scope = self.scope(alias, inner)
-        kind, element = self.rng.choice([("ints", "int"), ("words", "string")])
-        text, outer = self.expression(scope, kind, 1), self.rng.choice(["", "OUTER "])
-        name = self.name("c")
+        kind, element = self.rng.choice(
+            [("ints", "int"), ("words", "string"), ("items", ""), ("map", ""), ("stack", "")]
+        )
+        outer, name = self.rng.choice(["", "OUTER "]), self.name("c")
         kept = [(c.name, Column(self.name("c"), c.kind)) for c in self.rng.sample(scope, 1)]
         columns, made = f"{name}", [Column(name, element)]
         function = "explode"
-        if self.rng.random() < 0.3:
+        if kind == "stack":
+            one = self.rng.choice(scope)
+            made, function = [Column(name, one.kind)], "stack"
+            text = f"2, {one.name}, {self.expression(scope, one.kind, 1)}"
+        else:
+            text = self.expression(scope, kind, 1)
+        if kind in ("items", "map"):
+            function = "inline" if kind == "items" else "explode"
+            made = [Column(name, "string"), Column(self.name("c"), "int")]
+            columns = ", ".join(c.name for c in made)
+        elif kind != "stack" and self.rng.random() < 0.3:
             at = self.name("c")
             function, columns = "posexplode", f"{at}, {name}"
             made.append(Column(at, "int"))
@@ -585,6 +718,8 @@ class Grammar:
             found += [(f"avg({v})", "double", False)]
         if kind == "decimal":
             found += [(f"sum({v})", "decimal", True), (f"avg({v})", "decimal", True)]
+        if kind == "span":
+            found += [(f"sum({v})", "span", True)]
         if kind == "bool":
             found += [(f"{name}({v})", "bool", True) for name in ("bool_and", "bool_or")]
             found += [(f"count_if({v})", "int", True)]
@@ -636,6 +771,8 @@ class Grammar:
                 lambda: f"({of('struct')}).a",
                 lambda: f"try_element_at({of('map')}, 'p')",
                 lambda: f"get({of('ints')}, 0)",
+                lambda: f"({of('deep')}).p.q",
+                lambda: f"size({of('items')})",
                 lambda: f"aggregate({of('ints')}, 0, (acc, e) -> acc + coalesce(e, 0))",
             ],
             "double": [
@@ -679,6 +816,25 @@ class Grammar:
                 lambda: f"array({of('string')}, 'a')",
                 lambda: f"array_distinct({of('words')})",
                 lambda: f"split({of('string')}, 'b')",
+                lambda: f"({of('items')}).sku",
+                lambda: f"({of('deep')}).p.r",
+            ],
+            "span": [
+                lambda: f"({of('time')} - TIMESTAMP '2024-03-01 00:00:00')",
+                lambda: f"(- {of('span')})",
+            ],
+            "items": [
+                lambda: f"filter({of('items')}, e -> e.qty > 0)",
+                lambda: (
+                    f"array(named_struct('sku', {of('string')}, 'qty',"
+                    f" CAST({of('int')} % 9 AS INT)))"
+                ),
+            ],
+            "deep": [
+                lambda: (
+                    f"named_struct('p', named_struct('q', CAST({of('int')} % 9 AS INT),"
+                    f" 'r', {of('words')}), 's', {of('date')})"
+                ),
             ],
             "struct": [
                 lambda: f"named_struct('a', CAST({of('int')} % 9 AS INT), 'b', {of('string')})"

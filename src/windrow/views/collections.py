@@ -90,6 +90,10 @@ class Collection:
         times = TimeRange(start, min(upper, self.upper) - 1, lower)
         return self._read(times, columns, where, keys, limit, consolidate, cache)
 
+    def updates_since(self, lower: int) -> int:
+        """How many updates have times from `lower` on, or a few more."""
+        return sum(part.rows for part in self.parts if part.time[1] >= lower)
+
     def writer(self, time: int) -> BatchWriter:
         """Writes the next batch, up to and with `time`; rows without a `_time` happen then."""
         if not self.upper <= time < LATEST:

@@ -8,7 +8,7 @@ view over another reads what that one has just written. One commit then makes al
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -32,6 +32,7 @@ from windrow.views.costs.explain import analyzed, with_estimates
 from windrow.views.definition import ViewDefinition
 from windrow.views.history import History
 from windrow.views.jobs import JobFolders, ViewJob
+from windrow.views.names import Relation
 from windrow.views.pending import part_of
 from windrow.views.plan.monotonic import growth, relied_on
 from windrow.views.plan.nodes import ViewPlan
@@ -43,6 +44,7 @@ from windrow.views.sweep import SWEEP_HOURS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
 
 LARGE = 200_000  # changes; from then on rows are exchanged between several tasks
 ROWS_PER_TASK = 1_000_000
@@ -89,6 +91,17 @@ class _Computed:
     changes_in: int
     collections: Mapping[str, Collection]
     runs: Mapping[str, Any]  # what the operators of each view did, to be noted
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    """A view to be made, or made again. `frame` gives its query over leaves as they are by then."""
+
+    name: str
+    frame: Callable[[], DataFrame]
+    text: str | None
+    properties: Mapping[str, str]
+    comment: str | None
 
 
 class ViewEngine:
@@ -139,112 +152,160 @@ class ViewEngine:
                 if if_not_exists and found.kind == "view":
                     return
                 if replace and found.kind == "view":
-                    self._refuse_read(found.name)
-                    self._create(found.name, frame, text, properties or {}, comment, [found.name])
-                    self._relations.forget(found.name)
+                    own = _Wanted(found.name, lambda: frame, text, properties or {}, comment)
+                    self._rebuild(own, same_columns=True)
                     return
                 raise RelationExistsError(
                     f"there is a {found.kind} {found.name!r} already; drop it first, or choose "
                     "another name"
                 )
-            self._create(name, frame, text, properties or {}, comment)
+            self._define([_Wanted(name, lambda: frame, text, properties or {}, comment)])
 
-    def _create(
-        self,
-        name: str,
-        frame: DataFrame,
-        text: str | None,
-        properties: Mapping[str, str],
-        comment: str | None,
-        replaced: Sequence[str] = (),
-    ) -> None:
-        settings = settings_of(frame.sparkSession)
-        plan = self.plan(name, frame, settings, properties)
-        if any(one.relation in replaced for one in plan.inputs):
-            raise WindrowError(f"view {name} cannot be replaced by a query that reads it")
-        if text is None:
-            self._frames[name] = frame
-        # A view that is replaced may be one that cannot be ticked. The others are, in the commit
-        # that replaces it: a tick of its own would be one that has left a view behind.
-        pending = self._computed(without=replaced) if replaced else None
-        if not replaced:
-            self._tick()
-        at = self._history.ticked if pending is None else pending.upto
-        expected = self._estimates(plan, settings)
-        shared = self._arrangements(without=replaced)
+    def _define(self, wanted: Sequence[_Wanted], replaced: Sequence[str] = ()) -> None:
+        """Make views, in place of those that are `replaced`, in one commit.
+
+        Each comes after those that it reads. All are planned before one is filled.
+        """
+        frames = dict(self._frames)
         created: dict[str, dict[str, Any]] = {}
-        places: dict[str, str] = {}
         try:
-            for arrangement in plan.arrangements.values():
-                if arrangement.name in shared:
-                    places[arrangement.name] = shared[arrangement.name]
-                    continue
-                order = by_hash(*arrangement.order)
-                id = self._history.create_collection(arrangement.schema, arrangement.key, order)
-                places[arrangement.name] = id
-                created[id] = {"retain": "latest", "what": str(arrangement), "view": name}
-            output = self._history.create_collection(plan.output.schema, plan.output.key)
-            created[output] = {"retain": "history", "view": name}
-            definition = ViewDefinition(
-                output,
-                frame.schema.json(),
-                text,
-                settings,
-                tuple(dict.fromkeys(one.relation for one in plan.inputs)),
-                dict(places),
-                str(plan),
-                dict(properties),
-                comment,
-                append_only=relied_on(plan.root),
-                only_grows=growth(plan.root).only_grows,
-                keeps=keeps(plan, {**places, plan.output.name: output}, expected),
-            )
-            job = self._job_of(name, plan, definition)
-            seconds, reported = self._fill(job, set(created), at, pending)
-            runs = {} if pending is None else pending.runs
-            runs = {**runs, name: ticks.noted(job, reported, seconds)}
-            appends = {id: reported.parts.get(id, []) for id in created}
-            dropped = [id for one in replaced for id in self._unused_after(one)]
+            jobs = self._defined(wanted, replaced, created)
+            # A view that is replaced may be one that cannot be ticked. The others are, in the
+            # commit that replaces it: a tick of its own would be one that has left a view behind.
+            pending = self._pending(replaced) if replaced else None
+            if not replaced:
+                self._tick()
+            at = self._history.ticked if pending is None else pending.upto
+            known = {} if pending is None else dict(pending.collections)
+            appends: dict[str, Sequence[WrittenFile]] = {}
+            runs = {} if pending is None else dict(pending.runs)
+            for job, definition in jobs:
+                own = {id for id in job.places.values() if id in created} - set(appends)
+                started = time.perf_counter()
+                reported = self._fill(job, own, at, known)
+                runs[job.name] = ticks.noted(job, reported, time.perf_counter() - started)
+                appends |= {id: reported.parts.get(id, []) for id in own}
+                output = definition.collection
+                known[output] = _extended(self._history.collection(output), appends[output], at)
+            names = [job.name for job, _ in jobs]
+            seconds = round(sum(runs[name]["seconds"] for name in names), 3)
             self._history.commit(
                 Commit(
                     DEFINE,
                     at,
                     appends=appends if pending is None else {**pending.appends, **appends},
                     created=created,
-                    dropped=dropped,
-                    catalogue={name: definition.to_json()},
+                    dropped=self._unused_without(replaced),
+                    catalogue={job.name: definition.to_json() for job, definition in jobs},
                     ticked=None if pending is None else at,
-                    note={"view": name, "seconds": round(seconds, 3), ticks.NOTE: runs},
+                    note={"view": ", ".join(names), "seconds": seconds, ticks.NOTE: runs},
                 ),
                 expected=None if pending is None else pending.version,
             )
         except BaseException:
             for id in created:
                 self._history.discard_collection(id)
-            self._frames.pop(name, None)
+            self._frames = frames
             raise
-        self._jobs[name] = (self._history.catalogue[name], job)
+        for job, _ in jobs:
+            self._jobs[job.name] = (self._history.catalogue[job.name], job)
+
+    def _defined(
+        self,
+        wanted: Sequence[_Wanted],
+        replaced: Sequence[str],
+        created: dict[str, dict[str, Any]],
+    ) -> list[tuple[ViewJob, ViewDefinition]]:
+        """Plans, and collections for what they keep, which are noted in `created`."""
+        shared = self._arrangements(without=replaced)
+        catalogue: dict[str, Mapping[str, Any]] = {}
+        found: list[tuple[ViewJob, ViewDefinition]] = []
+        for one in wanted:
+            with self._relations.as_if(catalogue):
+                frame = one.frame()
+                settings = settings_of(frame.sparkSession)
+                plan = self.plan(one.name, frame, settings, one.properties)
+                inputs = dict.fromkeys(each.relation for each in plan.inputs)
+                if one.text is not None:  # what the optimiser leaves out is mentioned all the same
+                    inputs |= dict.fromkeys(self._relations.mentioned_by(one.text))
+                else:
+                    self._frames[one.name] = frame
+                    self._refuse_nullable(one.name, inputs, catalogue)
+            for name in inputs:
+                if name in replaced and name not in catalogue:
+                    raise WindrowError(
+                        f"view {one.name} cannot be replaced by a query that reads it"
+                        + ("" if name == one.name else f", through {name}")
+                    )
+            for arrangement in plan.arrangements.values():
+                if arrangement.name not in shared:
+                    order = by_hash(*arrangement.order)
+                    id = self._history.create_collection(arrangement.schema, arrangement.key, order)
+                    created[id] = {"retain": "latest", "what": str(arrangement), "view": one.name}
+                    shared[arrangement.name] = id
+            output = self._history.create_collection(plan.output.schema, plan.output.key)
+            created[output] = {"retain": "history", "view": one.name}
+            definition = ViewDefinition(
+                output,
+                frame.schema.json(),
+                one.text,
+                settings,
+                tuple(inputs),
+                {name: shared[name] for name in plan.arrangements},
+                str(plan),
+                dict(one.properties),
+                one.comment,
+                append_only=relied_on(plan.root),
+                only_grows=growth(plan.root).only_grows,
+                keeps=keeps(
+                    plan, {**shared, plan.output.name: output}, self._estimates(plan, settings)
+                ),
+            )
+            catalogue[one.name] = definition.to_json()
+            found.append((self._job_of(one.name, plan, definition), definition))
+        return found
+
+    def _refuse_nullable(
+        self, name: str, inputs: Iterable[str], catalogue: Mapping[str, Mapping[str, Any]]
+    ) -> None:
+        """A DataFrame was analysed over columns as they were; it may rely on having no NULLs."""
+        for one in inputs:
+            if one not in catalogue:
+                continue
+            before = Relation(one, self._history.catalogue[one]).schema
+            after = Relation(one, catalogue[one]).schema
+            if any(b.nullable > a.nullable for a, b in zip(before, after, strict=True)):
+                raise WindrowError(
+                    f"view {name} was made of a DataFrame over {one} before it could hold NULL; "
+                    "drop it first, and make it again"
+                )
 
     def _fill(
-        self, job: ViewJob, created: set[str], at: int, pending: _Computed | None
-    ) -> tuple[float, Reported]:
-        """Compute a view from all that there is, and what a tick is about to add to it."""
-        started = time.perf_counter()
-        collections = self._collections(job)
-        if pending is not None:
-            known = pending.collections
-            collections = {id: known.get(id, one) for id, one in collections.items()}
-        rows = sum(_rows(collections[one.collection]) for one in job.plan.inputs)
+        self, job: ViewJob, written: set[str], at: int, known: Mapping[str, Collection]
+    ) -> Reported:
+        """Compute a view from all that there is; `known` has what is about to be committed."""
+        collections = {id: known.get(id) or self._history.collection(id) for id in job.collections}
+        rows = sum(collections[one.collection].updates_since(0) for one in job.plan.inputs)
         with self._stage(f"filling {job.name}", rows):
-            reported = job.run(
+            return job.run(
                 collections,
-                created,
+                written,
                 lower=0,
                 time=at,
                 fill=True,
                 partitions=self._partitions(rows),
             )
-        return time.perf_counter() - started, reported
+
+    def _pending(self, replaced: Sequence[str]) -> _Computed | None:
+        """What a tick of the other views changes, to be committed together with those replaced.
+
+        None if nothing does, or if one of the others cannot be ticked now: then what is replaced is
+        at the time of the last tick, as all are.
+        """
+        try:
+            return self._computed(without=replaced)
+        except WindrowError:
+            return None
 
     def drop(self, name: str) -> None:
         """Remove a view, and what it kept that no other view needs."""
@@ -257,7 +318,7 @@ class ViewEngine:
                     f"view {found.name} is used by {', '.join(users)}; drop "
                     f"{'it' if len(users) == 1 else 'them'} first"
                 )
-            dropped = self._unused_after(found.name)
+            dropped = self._unused_without([found.name])
             commit = Commit(
                 DEFINE,
                 self._history.next_time(),
@@ -271,32 +332,38 @@ class ViewEngine:
             self._relations.forget(found.name)
 
     def refresh_view(self, name: str) -> None:
-        """Rebuild a view, and what only it keeps, from its inputs as they are."""
+        """Rebuild a view, and all that read it, from their inputs as they are, in one commit."""
         with self._history.claim_ticks():
             self._history.refresh()
             found = self._relations.find(name, "view")
-            self._refuse_read(found.name)
             definition = ViewDefinition.from_json(found.definition)
-            frame = self._frame_of(found.name, definition)
-            self._jobs.pop(found.name, None)
-            self._create(
-                found.name,
-                frame,
-                definition.sql,
-                definition.properties,
-                definition.comment,
-                replaced=[found.name],
-            )
+            self._rebuild(self._same(found.name, definition), same_columns=False)
 
-    def _refuse_read(self, name: str) -> None:
-        """A view that others read cannot be rebuilt: their state belongs to its present rows."""
-        users = self._relations.users_of(name)
-        if users:
-            them = "it" if len(users) == 1 else "them"
-            raise WindrowError(
-                f"view {name} is read by {', '.join(users)}, whose state belongs to its rows as "
-                f"they are; drop {them}, rebuild {name}, and create {them} again"
-            )
+    def _same(self, name: str, definition: ViewDefinition) -> _Wanted:
+        """A view as it was defined, to be made again."""
+        return _Wanted(
+            name,
+            lambda: self._frame_of(name, definition),
+            definition.sql,
+            definition.properties,
+            definition.comment,
+        )
+
+    def _rebuild(self, wanted: _Wanted, *, same_columns: bool) -> None:
+        """Make a view anew, and with it all views that read it: their state belongs to its rows."""
+        readers = self._relations.readers_of(wanted.name)
+        if readers and same_columns:
+            before = _types(self._relations.find(wanted.name).schema)
+            after = _types(wanted.frame().schema)
+            if before != after:
+                raise WindrowError(
+                    f"view {wanted.name} is read by {', '.join(readers)}, and would have other "
+                    f"columns: ({after}) instead of ({before}). Drop "
+                    f"{'it' if len(readers) == 1 else 'them'} first, or keep the columns"
+                )
+        known = [ViewDefinition.from_json(self._history.catalogue[name]) for name in readers]
+        rest = [self._same(name, one) for name, one in zip(readers, known, strict=True)]
+        self._define([wanted, *rest], replaced=[wanted.name, *readers])
 
     # Ticks.
 
@@ -362,7 +429,7 @@ class ViewEngine:
                 if id not in collections:
                     collections[id] = history.collection(id)
             inputs = {one.collection for one in job.plan.inputs}
-            sizes = {id: _rows(collections[id], lower) for id in inputs}
+            sizes = {id: collections[id].updates_since(lower) for id in inputs}
             if not any(sizes.values()):
                 continue
             counted |= {id: size for id, size in sizes.items() if id not in appends}
@@ -429,7 +496,6 @@ class ViewEngine:
         what = f"view {name}"
         refuse(c, c.analyzed(frame), what)
         columns = frame.columns
-        leaves = {int(plan.rdd().id()): leaf for leaf, plan in self._relations.leaves.items()}
         places = {one.name: one.collection for one in self._relations.known()}
         growing = {
             one
@@ -437,7 +503,7 @@ class ViewEngine:
             if self._relations.only_grows(one) and (append_only is None or one in append_only)
         }
         keys = {one.name: one.key for one in self._relations.known() if one.key}
-        planner = Planner(c, leaves, places, settings, properties, growing, keys)
+        planner = Planner(c, self._relations.leaves, places, settings, properties, growing, keys)
         try:
             _refuse_names(columns)
             with planning_errors():
@@ -499,8 +565,11 @@ class ViewEngine:
     def _estimates(
         self, plan: ViewPlan, settings: Mapping[str, str], *, always: bool = False
     ) -> dict[str, Estimate]:
-        ids = dict.fromkeys(one.collection for one in plan.inputs)
-        collections = {id: self._history.collection(id) for id in ids}
+        # Of a view that is being rebuilt, the rows that it has are about those that it will have.
+        places = {one.collection: self._history.catalogue[one.relation] for one in plan.inputs}
+        collections = {
+            id: self._history.collection(str(known["collection"])) for id, known in places.items()
+        }
         return estimated(self._catalyst(settings), plan, collections, always=always)
 
     def _job(self, name: str, definition: ViewDefinition) -> ViewJob:
@@ -551,9 +620,11 @@ class ViewEngine:
         definition = ViewDefinition.from_json(self._history.catalogue[name])
         plan = self._plan_again(name, frame, definition)
         if set(plan.arrangements) != set(definition.arrangements):
+            self._frames[name] = frame  # for REFRESH
             raise RelationExistsError(
-                f"view {name} exists, and was made of another DataFrame; drop it first, or choose "
-                "another name"
+                f"view {name} exists, and was made of another DataFrame, or by a release of Spark "
+                f"or Windrow that planned it differently. REFRESH MATERIALIZED VIEW {name} makes "
+                "it of this one; or drop it first, or choose another name"
             )
         self._frames[name] = frame
 
@@ -574,9 +645,6 @@ class ViewEngine:
 
     # Collections.
 
-    def _collections(self, job: ViewJob) -> dict[str, Collection]:
-        return {id: self._history.collection(id) for id in job.collections}
-
     def _arrangements(self, without: Sequence[str] = ()) -> dict[str, str]:
         """All arrangements of the project by name, with their collections."""
         return {
@@ -586,12 +654,12 @@ class ViewEngine:
             for name, id in view.definition["arrangements"].items()
         }
 
-    def _unused_after(self, name: str) -> list[str]:
-        """The collections that nobody needs once a view is gone."""
-        definition = ViewDefinition.from_json(self._history.catalogue[name])
-        kept = set(self._arrangements(without=[name]).values())
-        own = [definition.collection, *definition.arrangements.values()]
-        return [id for id in own if id not in kept]
+    def _unused_without(self, views: Sequence[str]) -> list[str]:
+        """The collections that nobody needs once some views are gone."""
+        kept = set(self._arrangements(without=views).values())
+        gone = [ViewDefinition.from_json(self._history.catalogue[name]) for name in views]
+        own = [id for one in gone for id in (one.collection, *one.arrangements.values())]
+        return [id for id in dict.fromkeys(own) if id not in kept]
 
     def _partitions(self, rows: int) -> int | None:
         if rows < LARGE:
@@ -624,9 +692,8 @@ def _refuse_names(columns: Sequence[str]) -> None:
         seen.add(column.lower())
 
 
-def _rows(collection: Collection, lower: int = 0) -> int:
-    """Updates of a collection with times from `lower` on, or a little more."""
-    return sum(part.rows for part in collection.parts if part.time[1] >= lower)
+def _types(schema: StructType) -> str:
+    return ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in schema)
 
 
 def _extended(collection: Collection, parts: Sequence[WrittenFile], time: int) -> Collection:

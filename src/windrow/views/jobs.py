@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Collection as Ids
 from collections.abc import Iterator, Mapping
@@ -16,6 +17,7 @@ from windrow.storage.leases import Lease, claim, drop_leases, found_leases
 from windrow.storage.names import new_id
 from windrow.storage.store import Store
 from windrow.views.collections import Collection
+from windrow.views.diagnosis import MOST_ROWS, Culprit, Diagnosis
 from windrow.views.plan.nodes import Node, ViewPlan
 from windrow.views.run.frames import Frames
 from windrow.views.run.task import (
@@ -91,7 +93,7 @@ class ViewJob:
     folders: JobFolders
 
     stages: tuple[Node | None, ...] = ()  # of the frame that ran last: whose each is
-    _prepared: tuple[Job, DataFrame, tuple[Node | None, ...]] | None = None
+    _prepared: tuple[Frames, DataFrame] | None = None
 
     @property
     def collections(self) -> set[str]:
@@ -114,53 +116,81 @@ class ViewJob:
         """
         if partitions is None:
             if self._prepared is None:
-                job = self._job()
-                self._prepared = job, *self._frame(job, None)
+                self._prepared = self._frame(None)
                 if self.catalyst.has_exchange(self._prepared[1]):
                     raise AssertionError(f"view {self.name}: a job on one partition exchanges rows")
-            job, frame, self.stages = self._prepared
+            frames, frame = self._prepared
         else:
-            job = self._job()
-            frame, self.stages = self._frame(job, partitions, fill)
+            frames, frame = self._frame(partitions, fill)
+        job, self.stages = frames.job, tuple(frames.operators)
         found = {id: collections[id].to_json() for id in self.collections}
         run = Run(new_id(), time, lower, fill, sorted(written), found)
-        job.begin(run)
         try:
-            with known_errors(), _property_of_jobs(frame, PROPERTY, run.id):
-                frame.collect()
+            with known_errors():
+                _execute(job, frame, run)
         except Exception as error:
-            raise self._explained(job, run.id, error) from error
-        finally:
-            job.end(run)
+            raise self._explained(frames, run, error) from error
         reported = collect_reports(job, run.id)
         if partitions is not None:
             job.folder.remove()
         return reported
 
-    def _job(self) -> Job:
-        return Job.at(self.folders.new(), self.catalyst.spark.sparkContext)
-
     def _frame(
-        self, job: Job, partitions: int | None, fill: bool = False
-    ) -> tuple[DataFrame, tuple[Node | None, ...]]:
-        """The frame of a job, and whose each of its stages is: an exchange may have its own."""
-        frames = Frames(self.catalyst, job, self.places, partitions, fill)
+        self, partitions: int | None, fill: bool = False, tapped: bool = False
+    ) -> tuple[Frames, DataFrame]:
+        job = Job.at(self.folders.new(), self.catalyst.spark.sparkContext)
+        frames = Frames(self.catalyst, job, self.places, partitions, fill, tapped)
         if partitions is not None:
             self.catalyst.spark.conf.set("spark.sql.shuffle.partitions", str(partitions))
-        frame = frames.view(self.plan)
-        return frame, tuple(frames.operators)
+        return frames, frames.view(self.plan)
 
-    def _explained(self, job: Job, run: str, error: Exception) -> Exception:
-        """The error of a run, with the view's name; what is not known is raised as it is."""
-        ours = reported_error(job, run)
-        if ours is not None:
-            return type(ours)(f"view {self.name}: {ours}") if _is_plain(ours) else ours
+    def _explained(self, frames: Frames, run: Run, error: Exception) -> Exception:
+        """The error of a run, with the view, the operator and the row; what is not known, as is."""
+        reported = reported_error(frames.job, run.id)
+        if reported is not None:
+            stage, ours = reported
+            if not _is_plain(ours):
+                return ours
+            operator = frames.operators[stage]
+            where = "" if operator is None else f", operator {operator.title}"
+            # What Spark has a name for is about rows; the rest is about state.
+            repair = f". {_REPAIR}" if str(ours).startswith("[") else ""
+            return type(ours)(f"view {self.name}{where}: {ours}{repair}")
         if isinstance(error, DataError):
-            return DataError(
-                f"view {self.name}: {error} Nothing was committed; correct or remove the row, "
-                "and tick again"
-            )
+            culprit = self._culprit(run)
+            where = "" if culprit is None else f" {culprit}."
+            return DataError(f"view {self.name}: {error}{where} {_REPAIR}")
         return error
+
+    def _culprit(self, run: Run) -> Culprit | None:
+        """The operator and the row that a run failed for, as far as they can be found."""
+        changes = [
+            Collection.from_json(run.collections[one.collection]) for one in self.plan.inputs
+        ]
+        if sum(one.updates_since(run.lower) for one in changes) > MOST_ROWS:
+            return None
+        try:
+            frames, frame = self._frame(None, tapped=True)
+            try:
+                execute = functools.partial(_execute, frames.job, frame)
+                return Diagnosis(frames, run, execute).culprit()
+            finally:
+                frames.job.folder.remove()
+        except Exception:  # whatever it is, it must not hide what it was to explain
+            return None
+
+
+_REPAIR = "Nothing was committed; correct or remove the row, and tick again"
+
+
+def _execute(job: Job, frame: DataFrame, run: Run) -> None:
+    """Run a job's frame once; what its stages did, they have reported."""
+    job.begin(run)
+    try:
+        with _property_of_jobs(frame, PROPERTY, run.id):
+            frame.collect()
+    finally:
+        job.end(run)
 
 
 @contextmanager

@@ -52,9 +52,9 @@ class Leaves:
         return found
 
     @property
-    def plans(self) -> Mapping[str, Any]:
-        """The analysed plan of each leaf that was made, by name."""
-        return {name: plan_of(frame) for name, (_, frame) in self._made.items()}
+    def names(self) -> Mapping[int, str]:
+        """The relation of each leaf that was ever made, by the id of its RDD."""
+        return self._names
 
     def relation_of(self, rdd_id: int) -> str | None:
         """The relation whose leaf has this RDD; None if it is no leaf."""

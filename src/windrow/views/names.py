@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
@@ -65,19 +66,35 @@ class Names:
 
     def __init__(self, history: History) -> None:
         self._history = history
+        self._supposed: Mapping[str, Mapping[str, Any]] = {}
+
+    @property
+    def catalogue(self) -> Mapping[str, Mapping[str, Any]]:
+        """Definitions by name."""
+        known = self._history.catalogue
+        return {**known, **self._supposed} if self._supposed else known
+
+    @contextmanager
+    def as_if(self, definitions: Mapping[str, Mapping[str, Any]]) -> Iterator[None]:
+        """A block in which these are defined, too: what is about to be committed."""
+        before, self._supposed = self._supposed, definitions
+        try:
+            yield
+        finally:
+            self._supposed = before
 
     def known(self, *kinds: str) -> list[Relation]:
         """The relations of these kinds (by default of all), by name."""
-        found = [Relation(name, one) for name, one in sorted(self._history.catalogue.items())]
+        found = [Relation(name, one) for name, one in sorted(self.catalogue.items())]
         return [one for one in found if not kinds or one.kind in kinds]
 
     def get(self, name: str) -> Relation | None:
         """The relation of this name, if there is one."""
-        exact = self._history.catalogue.get(name)
+        exact = self.catalogue.get(name)
         if exact is not None:
             return Relation(name, exact)
         wanted = name.lower()
-        for own, definition in self._history.catalogue.items():
+        for own, definition in self.catalogue.items():
             if own.lower() == wanted:
                 return Relation(own, definition)
         return None

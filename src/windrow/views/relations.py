@@ -172,7 +172,26 @@ class Relations(Names):
             if wanted in {one.lower() for one in self.inputs_of(view)}
         ]
 
+    def readers_of(self, name: str) -> list[str]:
+        """The views that read a relation, also through others; each after those that it reads."""
+        found: dict[str, None] = {}
+
+        def add(one: str) -> None:
+            for reader in self.users_of(one):
+                if reader not in found:
+                    add(reader)
+                    found[reader] = None
+
+        add(name)
+        return list(reversed(found))
+
     # Statements
+
+    def mentioned_by(self, text: str) -> list[str]:
+        """The relations of the project that the text of a query mentions."""
+        statement = parse(self.session, text)
+        assert isinstance(statement, Query)
+        return self.mentioned([statement.plan])
 
     def mentioned(self, plans: Iterable[Any]) -> list[str]:
         """The relations of the project that parsed plans mention."""
@@ -265,9 +284,9 @@ class Relations(Names):
         return self._leaves.leaf(self.find(name))
 
     @property
-    def leaves(self) -> Mapping[str, Any]:
-        """The analysed plan of each leaf that was made, by name."""
-        return self._leaves.plans
+    def leaves(self) -> Mapping[int, str]:
+        """The relation of each leaf that was made, by the id of its RDD."""
+        return self._leaves.names
 
     def relation_of(self, rdd_id: int) -> str | None:
         """The relation whose leaf has this RDD; None if it is no leaf."""

@@ -73,8 +73,11 @@ class Frames:
     places: Mapping[str, str]
     partitions: int | None
     fill: bool = False
-    stages: list[str] = field(default_factory=list)  # what each stage is about
-    operators: list[Node | None] = field(default_factory=list)  # whose it is; None: the view's
+    tapped: bool = False  # whether each operator is evaluated by itself, to find out which fails
+    operators: list[Node | None] = field(default_factory=list)  # whose a stage is; None: the view's
+    evaluated: dict[int, Node | None] = field(default_factory=dict)  # by stage: what takes its rows
+    names: dict[int, list[str]] = field(default_factory=dict)  # of a stage's columns; "": hidden
+    _open: list[int] = field(default_factory=list)  # stages whose rows nobody has taken yet
     seen: set[str] = field(default_factory=set)  # arrangements that a stage has already
 
     def view(self, plan: ViewPlan) -> DataFrame:
@@ -82,12 +85,30 @@ class Frames:
         piece = self._build(plan.root)
         arranged = self._arranged(plan.output)
         frame, given = self._given([*plan.output.expressions, piece.diff], piece.plan)
-        stage = stages.Sink(self.job, self._stage("Sink", None), given, _EMPTY, arranged)
+        stage = stages.Sink(self.job, self._stage(None), given, _EMPTY, arranged)
         return frame.mapInArrow(stage, StructType([StructField("nothing", LongType())]))
 
     # One method for each kind of operator.
 
     def _build(self, node: Node) -> Piece:
+        piece = self._operator(node)
+        if self.tapped and not isinstance(node, Input | Constant):
+            return self._tap(node, piece)
+        return piece
+
+    def _tap(self, node: Node, piece: Piece) -> Piece:
+        """A piece whose rows have been evaluated before anything else takes them."""
+        c = self.catalyst
+        own = c.id_of(piece.diff)
+        attributes = [one for one in c.output(piece.plan) if c.id_of(one) != own]
+        frame, given = self._given([*attributes, piece.diff], piece.plan)
+        gives = self._struct([*attributes, None])
+        union = isinstance(node, Stateless) and node.operator == "Union"
+        number = self._stage(node, takes=len(node.inputs) if union else 1)
+        stage = stages.Tap(self.job, number, given, spark_to_arrow_schema(gives))
+        return self._output(frame.mapInArrow(stage, gives), attributes)
+
+    def _operator(self, node: Node) -> Piece:
         match node:
             case Input():
                 return self._input(node)
@@ -119,7 +140,7 @@ class Frames:
         gives = self._struct([*attributes, None])
         stage = stages.ReadChanges(
             self.job,
-            self._stage("ReadChanges", node),
+            self._stage(node, takes=0),
             pa.schema([("n", pa.int64())]),
             spark_to_arrow_schema(gives),
             node.collection,
@@ -135,7 +156,7 @@ class Frames:
         frame, given = self._given([*attributes, diff], node.java)
         gives = self._struct([*attributes, None])
         stage = stages.Constants(
-            self.job, self._stage("Constants", node), given, spark_to_arrow_schema(gives)
+            self.job, self._stage(node, takes=0), given, spark_to_arrow_schema(gives)
         )
         return self._output(frame.mapInArrow(stage, gives), attributes)
 
@@ -176,7 +197,7 @@ class Frames:
             struct = self._struct([*gives, None])
             stage: stages.Stage = stages.JoinSides(
                 self.job,
-                self._stage("JoinSides", node),
+                self._stage(node, takes=2),
                 given,
                 spark_to_arrow_schema(struct),
                 node.kind,
@@ -190,13 +211,13 @@ class Frames:
         struct = self._struct([*numbers, *everything])
         stage = stages.Candidates(
             self.job,
-            self._stage("Candidates", node),
+            self._stage(node, takes=2),
             given,
             spark_to_arrow_schema(struct),
             node.kind,
             *states,
         )
-        pairs = self._columns(frame.mapInArrow(stage, struct), [*numbers, *everything])
+        pairs = self._columns(frame.mapInArrow(stage, struct), [*numbers, *everything], hidden=6)
         match = c.named(node.condition, "match")
         checked, given = self._given(
             [*(one.toAttribute() for one in numbers), *map(_attribute, everything), match], pairs
@@ -205,7 +226,7 @@ class Frames:
         struct = self._struct([*gives, None])
         stage = stages.Settle(
             self.job,
-            self._stage("Settle", node),
+            self._stage(node),
             given,
             spark_to_arrow_schema(struct),
             node.kind,
@@ -272,7 +293,7 @@ class Frames:
         struct = self._struct([*gives, None])
         stage = stages.Distinct(
             self.job,
-            self._stage("Distinct", node),
+            self._stage(node),
             given,
             spark_to_arrow_schema(struct),
             self._arranged(node.rows),
@@ -305,7 +326,7 @@ class Frames:
         """What a stage that reduces has to know."""
         return {
             "job": self.job,
-            "number": self._stage("Reduce", node),
+            "number": self._stage(node),
             "given": given,
             "gives": spark_to_arrow_schema(struct),
             "functions": node.functions,
@@ -343,7 +364,7 @@ class Frames:
         struct = self._struct(columns)
         known = self._reducing(node, given, struct)
         stage = reducing.ReduceSome(**known, rows=self._arranged(basic.rows))
-        plan = self._columns(frame.mapInArrow(stage, struct), columns)
+        plan = self._columns(frame.mapInArrow(stage, struct), columns, hidden=2)
         e = c.expressions
         is_row = e.Not(is_result.toAttribute())
         functions = [c.filtered_function(one, is_row) for one in basic.functions]
@@ -357,7 +378,7 @@ class Frames:
         struct = self._struct([*gives, None])
         difference = stages.Difference(
             self.job,
-            self._stage("Difference", node),
+            self._stage(node),
             given,
             spark_to_arrow_schema(struct),
             self._arranged(basic.results),
@@ -394,7 +415,7 @@ class Frames:
         if self.partitions is not None:
             if self.fill or top_stages.can_thin(node):
                 struct = _nullable(frame.schema)
-                number = self._stage("Thin", node)
+                number = self._stage(node)
                 stored = top_stages.stored_of(node, self._arranged)
                 thin = Thin(self.job, number, given, given, ranked, stored)
                 frame = frame.mapInArrow(thin, struct)
@@ -405,7 +426,7 @@ class Frames:
         if node.rank is not None:
             gives.append(node.rank)
         struct = self._struct([*gives, None])
-        about = (self.job, self._stage("TopRows", node), given, spark_to_arrow_schema(struct))
+        about = (self.job, self._stage(node), given, spark_to_arrow_schema(struct))
         stage = top_stages.stage_of(node, about, ranked, self._arranged)
         return self._output(frame.mapInArrow(stage, struct), gives)
 
@@ -421,13 +442,13 @@ class Frames:
         struct = self._struct(columns)
         touched = stages.Touched(
             self.job,
-            self._stage("Touched", node),
+            self._stage(node),
             given,
             spark_to_arrow_schema(struct),
             self._arranged(node.rows),
             isinstance(node, Reduce),
         )
-        plan = self._columns(frame.mapInArrow(touched, struct), columns)
+        plan = self._columns(frame.mapInArrow(touched, struct), columns, hidden=1)
         plan, flagged = operator(node, plan, flag.toAttribute())
         found, given = self._given([flagged, *node.results.expressions], plan)
         if self.partitions is not None and _is_coarser(node):
@@ -440,7 +461,7 @@ class Frames:
         skip, limit = (node.offset, node.limit) if isinstance(node, TopK) else (0, None)
         difference = stages.Difference(
             self.job,
-            self._stage("Difference", node),
+            self._stage(node),
             given,
             spark_to_arrow_schema(struct),
             self._arranged(node.results),
@@ -477,9 +498,17 @@ class Frames:
         types = [LongType() if a is None else stored_type(c.type_of(a)) for a in attributes]
         return StructType([StructField(f"c{i}", type_) for i, type_ in enumerate(types)])
 
-    def _columns(self, frame: DataFrame, attributes: Sequence[Any], stored: bool = True) -> Any:
-        """The columns that a stage gave, under the identities of `attributes`."""
+    def _columns(
+        self, frame: DataFrame, attributes: Sequence[Any], stored: bool = True, hidden: int = 0
+    ) -> Any:
+        """The columns that a stage gave, under the identities of `attributes`.
+
+        The first ones may be `hidden` from users.
+        """
         c = self.catalyst
+        if stored:  # else they are not of a stage
+            names = [str(one.name()) for one in attributes[hidden:]]
+            self.names[len(self.operators) - 1] = [""] * hidden + names
         plan = c.analyzed(frame)
 
         def own(column: Any, attribute: Any) -> Any:
@@ -501,10 +530,15 @@ class Frames:
         self.seen.add(arrangement.name)
         return Arranged(place, arrangement.key, arrangement.schema, first, arrangement.order)
 
-    def _stage(self, what: str, node: Node | None) -> int:
-        self.stages.append(what if node is None else f"{what}: {node.title}")
+    def _stage(self, node: Node | None, takes: int = 1) -> int:
+        """The number of a new stage, which takes the rows of the last ones that nobody took."""
+        number = len(self.operators)
         self.operators.append(node)
-        return len(self.stages) - 1
+        taken = self._open[len(self._open) - takes :]
+        del self._open[len(self._open) - takes :]
+        self.evaluated |= dict.fromkeys(taken, node)
+        self._open.append(number)
+        return number
 
 
 _MOST = 2**31 - 1  # rows that Spark can limit to; `Difference` takes the rest away

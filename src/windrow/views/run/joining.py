@@ -34,8 +34,7 @@ INNER, LEFT, FULL, SEMI, ANTI, EXISTENCE, SINGLE = (
     "left single",
 )
 TOO_MANY = (
-    "[SCALAR_SUBQUERY_TOO_MANY_ROWS] More than one row returned by a subquery used as an "
-    "expression. SQLSTATE: 21000"
+    "[SCALAR_SUBQUERY_TOO_MANY_ROWS] More than one row returned by a subquery used as an expression"
 )
 
 
@@ -157,8 +156,11 @@ def joined(kind: str, left: Side, right: Side, keys: int) -> list[Output]:
 
 def _check_single(left: Side, matches: np.ndarray) -> None:
     """A left row may meet at most one row."""
-    if ((matches > 1) & (left.new != 0)).any():
-        raise DataError(TOO_MANY)
+    many = np.flatnonzero((matches > 1) & (left.new != 0))
+    if many.size:
+        names = [name for name in left.rows.column_names if name != "_all"]
+        row = {name: left.rows.column(name)[int(many[0])].as_py() for name in names}
+        raise DataError(f"{TOO_MANY}, for the row {row}")
 
 
 def _unmatched(kind: str, left: Side, old: np.ndarray, new: np.ndarray) -> list[Output]:

@@ -26,7 +26,7 @@ from windrow.views.plan.reductions import Accumulated, Extreme
 from windrow.views.run.extremes import Extremes
 from windrow.views.run.joining import side_of
 from windrow.views.run.stages import GONE, ROW, UNTOUCHED, Stage, check_weights, ordered
-from windrow.views.run.task import Arranged, Task
+from windrow.views.run.task import EVERYTHING, Arranged, Task
 from windrow.views.run.weighted import (
     Groups,
     Weighted,
@@ -136,7 +136,8 @@ class Reduce(Stage):
                 continue
             width = len(one.fields)
             states = _structs(one, stored[0], stored[place : place + width])
-            columns.append(_cast(one.states.lower(states), type_, one.function.name))
+            result = one.states.lower(states)
+            columns.append(_cast(result, type_, one.function.name, totals.rows.select(names)))
             place += width
         return columns
 
@@ -310,10 +311,30 @@ def _check_rows(keys: pa.Table, rows: np.ndarray) -> None:
         )
 
 
-def _cast(result: pa.Array, type_: pa.DataType, name: str) -> pa.Array:
+def _cast(result: pa.Array, type_: pa.DataType, name: str, keys: pa.Table) -> pa.Array:
+    """Results in the type that Spark gives them; `keys` are the groups that they are of."""
     if result.type == type_:
         return result
     try:
         return result.cast(type_)
     except pa.ArrowInvalid as error:
-        raise DataError(f"[ARITHMETIC_OVERFLOW] a result of {name} does not fit {type_}") from error
+        row = _first_misfit(result, type_)
+        columns = [one for one in keys.column_names if one != EVERYTHING]
+        group = {one: keys.column(one)[row].as_py() for one in columns}
+        of = f", of the group {group}" if group else ""
+        raise DataError(
+            f"[ARITHMETIC_OVERFLOW] a result of {name} does not fit {type_}{of}"
+        ) from error
+
+
+def _first_misfit(values: pa.Array, type_: pa.DataType) -> int:
+    """The position of the first value that cannot be cast, of which there is one."""
+    start, end = 0, len(values)
+    while end - start > 1:
+        middle = (start + end) // 2
+        try:
+            values.slice(start, middle - start).cast(type_)
+            start = middle
+        except pa.ArrowInvalid:
+            end = middle
+    return start

@@ -12,11 +12,12 @@ under which its state keeps them. What each takes and gives:
     Touched         columns, _diff                         -> flag, all rows of the touched keys
     Difference      flag, what Spark computed of them      -> columns, _diff
     Sink            columns, _diff                         -> nothing
+    Tap             columns, _diff                         -> the same
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -41,6 +42,7 @@ from windrow.views.run.weighted import (
 )
 
 ROW, GONE, UNTOUCHED = 0, 1, 2  # flags of what `Touched` gives
+LONGEST = 200  # characters of a value that is shown
 
 
 @dataclass(frozen=True)
@@ -56,11 +58,18 @@ class Stage:
         keep_freed_memory()
         table, given = self.gathered(batches)  # first: a task has to read its input to the end
         task = Task(self.job, self.number)
+        probe = task.run.probe
+        if probe is not None and self.number > probe.stage:
+            return
         try:
             out = list(self.compute(task, table))
-            task.report(given=given, given_out=sum(one.num_rows for one in out))
+            rows, shown = sum(one.num_rows for one in out), None
+            if probe is not None and self.number == probe.stage:
+                out = list(_between(out, probe.start, rows if probe.end is None else probe.end))
+                shown = _shown(out)
+            task.report(row=shown, given=given, given_out=rows)
         except WindrowError as error:
-            self.job.failed(task.run.id, error)
+            self.job.failed(task.run.id, self.number, error)
             raise
         for one in out:
             yield from batches_of(one, self.gives)
@@ -73,6 +82,30 @@ class Stage:
 
     def compute(self, task: Task, table: pa.Table) -> Iterator[pa.Table]:
         raise NotImplementedError
+
+
+def _between(tables: Iterable[pa.Table], start: int, end: int) -> Iterator[pa.Table]:
+    """The rows of several tables at the positions from `start` on and before `end`."""
+    for table in tables:
+        yield table.slice(min(max(start, 0), table.num_rows), max(end - max(start, 0), 0))
+        start, end = start - table.num_rows, end - table.num_rows
+
+
+def _shown(tables: Iterable[pa.Table]) -> list[str] | None:
+    """The values of the first row, as text that is not too long; None if there is no row."""
+    for table in tables:
+        if table.num_rows:
+            values = [repr(column[0].as_py()) for column in table.columns]
+            return [one if len(one) <= LONGEST else f"{one[:LONGEST]}..." for one in values]
+    return None
+
+
+@dataclass(frozen=True)
+class Tap(Stage):
+    """Passes on what comes. It ends what Spark evaluates at once, to find out what fails."""
+
+    def compute(self, task: Task, table: pa.Table) -> Iterator[pa.Table]:
+        yield table
 
 
 @dataclass(frozen=True)

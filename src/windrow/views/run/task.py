@@ -66,6 +66,19 @@ class Arranged:
 
 
 @dataclass(frozen=True)
+class Probe:
+    """How much of a job is run to find out what fails (see `windrow.views.diagnosis`).
+
+    Stages after `stage` read what comes and pass nothing on. That one passes on some of its rows,
+    those from `start` on and before `end`, and shows the first of them.
+    """
+
+    stage: int
+    start: int = 0
+    end: int | None = None
+
+
+@dataclass(frozen=True)
 class Run:
     """One run of a job. `fill`: there was nothing before, whatever shared state says."""
 
@@ -75,13 +88,16 @@ class Run:
     fill: bool
     written: list[str]  # collections that this job writes; those of others it only reads
     collections: Mapping[str, Mapping[str, Any]] = field(repr=False)
+    probe: Probe | None = None
 
     def to_json(self) -> bytes:
         return json.dumps(asdict(self)).encode()
 
     @staticmethod
     def from_json(data: bytes) -> Run:
-        return Run(**json.loads(data))
+        found = json.loads(data)
+        probe = found.pop("probe")
+        return Run(**found, probe=None if probe is None else Probe(**probe))
 
 
 Report = tuple[str, int, int, int]  # run, stage, partition, attempt
@@ -123,9 +139,10 @@ class Job:
             raise StorageError(f"{self.folder.uri}/{name} is gone: its run has ended")
         return Run.from_json(data)
 
-    def failed(self, run: str, error: WindrowError) -> None:
+    def failed(self, run: str, stage: int, error: WindrowError) -> None:
         """Keep an error of ours for the driver: Spark shows only its text."""
-        self.folder.put(_error_name(run), errors.to_json(error).encode())
+        kept = {"stage": stage, "error": errors.to_json(error)}
+        self.folder.put(_error_name(run), json.dumps(kept).encode())
 
 
 def _run_name(id: str) -> str:
@@ -181,8 +198,11 @@ class Task:
             batches = delta.updates().to_batches(max_chunksize=1 << 20)
             self._written.setdefault(id, []).append(writer.write(batches))
 
-    def report(self, **counts: int) -> None:
-        """Tell the driver what this stage wrote. Before anything is passed on: see `Task`."""
+    def report(self, row: list[str] | None = None, **counts: int) -> None:
+        """Tell the driver what this stage wrote. Before anything is passed on: see `Task`.
+
+        `row` holds the values, as text, of a row that a probe asks for.
+        """
         parts = {
             id: [asdict(part) for one in several for part in one.parts]
             for id, several in self._written.items()
@@ -191,6 +211,8 @@ class Task:
         name = _report_name(self.run.id, self._stage, partition, attempt)
         seconds = time.perf_counter() - self._started
         about = {"parts": parts, "counts": {**self.counts, **counts}, "seconds": seconds}
+        if row is not None:
+            about["row"] = row
         self._job.folder.put(f"{REPORTS}/{name}", json.dumps(about).encode())
         self._job.succeeded.add([(self.run.id, self._stage, partition, attempt)])
 
@@ -242,10 +264,21 @@ def collect_reports(job: Job, run: str) -> Reported:
     return out
 
 
-def reported_error(job: Job, run: str) -> WindrowError | None:
-    """The error that a stage of a run has raised, if it is one of ours."""
+def reported_error(job: Job, run: str) -> tuple[int, WindrowError] | None:
+    """The stage of a run that has raised an error of ours, and that error."""
     data = job.folder.get(_error_name(run))
     if data is None:
         return None
     job.folder.discard([_error_name(run)])
-    return errors.from_json(data.decode())
+    kept = json.loads(data)
+    return int(kept["stage"]), errors.from_json(kept["error"])
+
+
+def reported_of(job: Job, run: str, stage: int) -> Mapping[str, Any] | None:
+    """What a stage of a run on one partition has reported, also if the run has failed."""
+    folder = job.folder.beneath(REPORTS)
+    for name in folder.names():
+        if name.startswith(f"{run}-{stage}-"):
+            data = folder.get(name)
+            return None if data is None else json.loads(data)
+    return None
