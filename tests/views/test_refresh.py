@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import windrow
-from windrow.errors import WindrowError
+from windrow.errors import SQLError, UnsupportedSQL, WindrowError
 from windrow.views.commits import Commit
 
 
@@ -123,6 +123,25 @@ def test_replace_what_others_read(spark: Any, tmp_path: Path) -> None:
     project.sql("INSERT INTO t VALUES (3, 1), (3, 2)")
     project.tick()
     assert (rows(project, "top"), rows(project, "framed")) == ([(3, 3)], [(4,)])
+
+
+def test_a_list_of_columns(spark: Any, tmp_path: Path) -> None:
+    project = windrow.Project(tmp_path, spark=spark, progress=False)
+    project.sql("CREATE TABLE t (k INT, v INT)")
+    project.sql("INSERT INTO t VALUES (1, 1), (1, 2), (2, 5)")
+    project.sql(
+        "CREATE MATERIALIZED VIEW s (a, `sum of v`) AS SELECT k, sum(v) FROM t GROUP BY k -- end"
+    )
+    with pytest.raises(SQLError, match="view r lists 1 columns, and its query gives 2"):
+        project.sql("CREATE MATERIALIZED VIEW r (a) AS SELECT k, v FROM t")
+    with pytest.raises(UnsupportedSQL, match="line 2, column 8") as caught:
+        project.sql("CREATE MATERIALIZED VIEW r (a, b) AS\nSELECT rand(), v FROM t")
+    assert (caught.value.line, caught.value.column) == (2, 8)
+    project = windrow.Project(tmp_path, spark=spark, progress=False)
+    project.sql("DELETE FROM t WHERE v = 2")
+    found = project.sql("SELECT a, `sum of v` FROM s ORDER BY a")
+    assert found is not None
+    assert [tuple(row) for row in found.collect()] == [(1, 1), (2, 5)]
 
 
 def test_a_table_that_the_optimiser_leaves_out_is_used(spark: Any, tmp_path: Path) -> None:

@@ -5,14 +5,18 @@ The few statements about materialized views that Spark does not know are read by
 
 from __future__ import annotations
 
+import itertools
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from windrow.errors import UnsupportedSQL
 from windrow.spark.plans import active
 from windrow.spark.reading import Reading
+from windrow.spark.schemas import quoted
 from windrow.spark.sql_errors import sql_errors
 from windrow.spark.statements import (
+    CreateView,
     Drop,
     Explain,
     Refresh,
@@ -42,10 +46,62 @@ def parse(session: SparkSession, text: str) -> Statement:
     own = _own(cut)
     if own is not None:
         return own
-    replaced = _or_replace(cut)
+    parsed, columns = _without_columns(cut)
+    replaced = _or_replace(parsed)
     with sql_errors(), active(session):
-        plan = session._jsparkSession.sessionState().sqlParser().parsePlan(replaced or cut)
-    return Reading(cut, replace=replaced is not None).statement(plan)
+        plan = session._jsparkSession.sessionState().sqlParser().parsePlan(replaced or parsed)
+    statement = Reading(cut, replace=replaced is not None).statement(plan)
+    return _with_columns(statement, columns) if columns else statement
+
+
+def _without_columns(text: str) -> tuple[str, tuple[str, ...]]:
+    """CREATE MATERIALIZED VIEW v (a, b) AS without its list of columns, and those.
+
+    Spark wants types in such a list. Everything else stays in its place.
+
+    >>> _without_columns("CREATE MATERIALIZED VIEW v (a, `b c`) AS SELECT 1, 2")
+    ('CREATE MATERIALIZED VIEW v            AS SELECT 1, 2', ('a', 'b c'))
+    """
+    found = iter(tokens(text))
+    head = list(itertools.islice(found, 12))
+    words = [token.word for token in head]
+    if "CREATE" not in words[:3] or "VIEW" not in words:
+        return text, ()
+    name = words.index("VIEW") + 1
+    name += 3 if words[name : name + 3] == ["IF", "NOT", "EXISTS"] else 0
+    rest = itertools.chain(head[name + 1 :], found)
+    opening = next(rest, None)
+    if "MATERIALIZED" not in words or opening is None or opening.text != "(":
+        return text, ()
+    listed = []
+    for closing in rest:
+        if closing.text == ")":
+            break
+        listed.append(closing)
+    else:
+        return text, ()
+    names = [token.name for token in listed[::2]]
+    if len(listed) % 2 == 0 or None in names or any(one.text != "," for one in listed[1::2]):
+        return text, ()  # types, which Spark has something to say of
+    start, end = opening.start, closing.start + 1
+    blank = re.sub(r"\S", " ", text[start:end])
+    return text[:start] + blank + text[end:], tuple(str(name) for name in names)
+
+
+def _with_columns(statement: Statement, columns: tuple[str, ...]) -> Statement:
+    """A view, or the explanation of one, whose columns are named by a list."""
+
+    def named(view: CreateView) -> CreateView:
+        names = ", ".join(quoted(name) for name in columns)
+        text = f"SELECT * FROM (\n{view.sql}\n) AS {quoted(view.name)}({names})"
+        return replace(view, sql=text, columns=columns)
+
+    match statement:
+        case Explain(view=CreateView() as view):
+            return replace(statement, view=named(view))
+        case CreateView():
+            return named(statement)
+    return statement
 
 
 def _own(text: str) -> Statement | None:

@@ -212,7 +212,7 @@ class Reading:
     def _create_view(self, plan: Plan) -> CreateView:
         spec = plan.tableSpec()
         if plan.columns().nonEmpty():
-            self.refuse(plan, "a list of columns", "name columns in the query: SELECT x AS name")
+            self.refuse(plan, "a list of columns", "leave types out: VIEW v (a, b) AS")
         if plan.partitioning().nonEmpty():
             self.refuse(plan, "PARTITIONED BY and CLUSTER BY", "leave it out")
         return CreateView(

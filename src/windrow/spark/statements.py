@@ -67,7 +67,7 @@ class AlterTable(Statement):
 
 @dataclass(frozen=True)
 class CreateView(Statement):
-    """`sql` is the text of the query alone."""
+    """`sql` is the text of the query alone. `columns` are other names for those of `query`."""
 
     name: str
     query: Plan
@@ -76,6 +76,7 @@ class CreateView(Statement):
     replace: bool = False
     comment: str | None = None
     properties: Mapping[str, str] = field(default_factory=dict)
+    columns: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

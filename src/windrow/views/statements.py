@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from windrow.errors import OptionError, RelationExistsError, UnsupportedSQL, WindrowError
+from windrow.errors import OptionError, RelationExistsError, SQLError, UnsupportedSQL, WindrowError
 from windrow.features.definitions import Join
 from windrow.sources.definitions import Source, check_name
 from windrow.spark import statements as st
@@ -235,7 +235,7 @@ class Statements:
                 f"there is a view {found.name!r} already; choose another name, DROP it first, or "
                 "write CREATE OR REPLACE MATERIALIZED VIEW"
             )
-        frame = self.relations.planned(statement.query)
+        frame = self._planned_view(statement)
         self.sources.ingest()
         self.views.create(
             statement.name,
@@ -247,6 +247,18 @@ class Statements:
             comment=statement.comment,
         )
         return None
+
+    def _planned_view(self, statement: st.CreateView) -> DataFrame:
+        """The query of a view that is to be, over leaves, with the names of its columns."""
+        frame = self.relations.planned(statement.query)
+        if not statement.columns:
+            return frame
+        if len(statement.columns) != len(frame.columns):
+            raise SQLError(
+                f"view {statement.name} lists {len(statement.columns)} columns, and its query "
+                f"gives {len(frame.columns)}"
+            )
+        return frame.toDF(*statement.columns)
 
     @_run.register(st.Refresh)
     def _refresh(self, statement: st.Refresh) -> DataFrame | None:
@@ -322,7 +334,7 @@ class Statements:
         """The text of EXPLAIN: of a view what maintains it, of a query Spark's own plan."""
         extended = statement.mode == "extended"
         if statement.view is not None:
-            frame = self.relations.planned(statement.view.query)
+            frame = self._planned_view(statement.view)
             if statement.mode == "cost":
                 return self.views.explain_cost(frame, statement.view.properties)
             return str(self.views.explain(frame, extended, statement.view.properties))
