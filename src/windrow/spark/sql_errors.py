@@ -36,7 +36,7 @@ def sql_error(error: Exception) -> WindrowError | None:
 def sql_errors() -> Iterator[None]:
     """Raises what Spark says of a statement as our own error."""
     try:
-        with _quiet():
+        with quiet():
             yield
     except WindrowError as error:
         _cleaned(error)
@@ -49,7 +49,7 @@ def sql_errors() -> Iterator[None]:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """While it is entered, PySpark does not log each error once more, with its Java stack."""
     from pyspark.logger import PySparkLogger
 

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from windrow.spark.errors import known_error
+from windrow.spark.sql_errors import quiet
 from windrow.storage.names import new_id
 from windrow.views.run.frames import Frames
 from windrow.views.run.task import Probe, Run, reported_of
@@ -88,7 +89,8 @@ class Diagnosis:
     def _run_fails(self, run: Run) -> bool:
         """Whether a run fails for what the rows are; what else goes wrong ends the search."""
         try:
-            self.execute(run)
+            with quiet():
+                self.execute(run)
         except Exception as error:
             if known_error(error) is None:
                 raise
