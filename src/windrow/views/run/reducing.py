@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from windrow.algebra.grouping import group_sums
 from windrow.algebra.kinds.kind import ROWS
-from windrow.errors import DataError
+from windrow.errors import DataError, WindrowError
 from windrow.rows.types import single_chunk
 from windrow.updates import DIFF
 from windrow.views.plan.reductions import Accumulated, Extreme
@@ -136,8 +136,7 @@ class Reduce(Stage):
                 continue
             width = len(one.fields)
             states = _structs(one, stored[0], stored[place : place + width])
-            result = one.states.lower(states)
-            columns.append(_cast(result, type_, one.function.name, totals.rows.select(names)))
+            columns.append(_lowered(one, states, type_, totals.rows.select(names)))
             place += width
         return columns
 
@@ -311,30 +310,34 @@ def _check_rows(keys: pa.Table, rows: np.ndarray) -> None:
         )
 
 
-def _cast(result: pa.Array, type_: pa.DataType, name: str, keys: pa.Table) -> pa.Array:
-    """Results in the type that Spark gives them; `keys` are the groups that they are of."""
-    if result.type == type_:
-        return result
+def _lowered(one: Accumulated, states: pa.Array, type_: pa.DataType, keys: pa.Table) -> pa.Array:
+    """The results of states in the type that Spark gives them; `keys` are their groups."""
+
+    def results(part: pa.Array) -> pa.Array:
+        found = one.states.lower(part)
+        return found if found.type == type_ else found.cast(type_)
+
     try:
-        return result.cast(type_)
-    except pa.ArrowInvalid as error:
-        row = _first_misfit(result, type_)
-        columns = [one for one in keys.column_names if one != EVERYTHING]
-        group = {one: keys.column(one)[row].as_py() for one in columns}
-        of = f", of the group {group}" if group else ""
+        return results(states)
+    except (WindrowError, pa.ArrowInvalid) as error:
+        row = _first_failing(results, states)
+        columns = [name for name in keys.column_names if name != EVERYTHING]
+        group = {name: keys.column(name)[row].as_py() for name in columns}
+        of = f" of the group {group}" if group else ""
         raise DataError(
-            f"[ARITHMETIC_OVERFLOW] a result of {name} does not fit {type_}{of}"
+            f"[ARITHMETIC_OVERFLOW] a result of {one.function.name}{of} does not fit {type_}; cast "
+            "the values to DOUBLE, or to a smaller DECIMAL, first"
         ) from error
 
 
-def _first_misfit(values: pa.Array, type_: pa.DataType) -> int:
-    """The position of the first value that cannot be cast, of which there is one."""
+def _first_failing(attempt: Callable[[pa.Array], Any], values: pa.Array) -> int:
+    """The position of the first value with which an attempt fails, of which there is one."""
     start, end = 0, len(values)
     while end - start > 1:
         middle = (start + end) // 2
         try:
-            values.slice(start, middle - start).cast(type_)
+            attempt(values.take(pa.array(np.arange(start, middle))))
             start = middle
-        except pa.ArrowInvalid:
+        except (WindrowError, pa.ArrowInvalid):
             end = middle
     return start
