@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -19,10 +20,11 @@ from windrow.shard.spec import by_hash
 from windrow.spark.catalyst import PLANNING, Catalyst
 from windrow.spark.errors import planning_errors
 from windrow.spark.progress import Progress
-from windrow.spark.session import Engine, parallelism
+from windrow.spark.session import Engine, has_own_jobs, parallelism
 from windrow.spark.settings import fixed_session, is_remote, settings_of
 from windrow.spark.tasks import WrittenFile
 from windrow.storage.store import Store
+from windrow.views.arranging import fill, placed
 from windrow.views.collections import Collection
 from windrow.views.commits import DEFINE, TICK, Commit
 from windrow.views.costs import ticks
@@ -32,14 +34,15 @@ from windrow.views.costs.explain import analyzed, with_estimates
 from windrow.views.definition import ViewDefinition
 from windrow.views.history import History
 from windrow.views.jobs import JobFolders, ViewJob
-from windrow.views.pending import part_of
+from windrow.views.plan.join_sides import Known
 from windrow.views.plan.monotonic import growth, relied_on
-from windrow.views.plan.nodes import ViewPlan
+from windrow.views.plan.nodes import Arrangement, ViewPlan
 from windrow.views.plan.planner import Planner
 from windrow.views.plan.refusals import refuse
 from windrow.views.relations import Relations
 from windrow.views.run.task import Reported
 from windrow.views.sweep import SWEEP_HOURS
+from windrow.views.ticking import Tick, rows_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -47,6 +50,7 @@ if TYPE_CHECKING:
 LARGE = 200_000  # changes; from then on rows are exchanged between several tasks
 ROWS_PER_TASK = 1_000_000
 ANALYZED = 3  # runs of a view that EXPLAIN ANALYZE shows
+MOST_THREADS = 8  # that run jobs of one tick
 UPKEEP_TICKS = 64  # of one process, from one upkeep of the collections to the next
 
 
@@ -103,6 +107,7 @@ class ViewEngine:
         self._catalysts: dict[tuple[tuple[str, str], ...], Catalyst] = {}
         self._jobs: dict[str, tuple[Mapping[str, Any], ViewJob]] = {}
         self._frames: dict[str, DataFrame] = {}  # of views made of DataFrames
+        self._pool: ThreadPoolExecutor | None = None
         self._ticks = 0  # that this process has committed
         self._swept = False
 
@@ -168,15 +173,26 @@ class ViewEngine:
         shared = self._arrangements(without=replaced)
         created: dict[str, dict[str, Any]] = {}
         places: dict[str, str] = {}
+        rows_by_key: list[tuple[str, str]] = []  # relations, and what is kept of them by key
+        wider: dict[str, str] = {}  # what is replaced by one with more columns
         try:
             for arrangement in plan.arrangements.values():
+                if arrangement.source is not None:
+                    found = placed(self._history, arrangement, shared.get(arrangement.name))
+                    places[arrangement.name] = found.id
+                    if found.is_new:
+                        rows_by_key.append((arrangement.source, found.id))
+                        created[found.id] = _facts(arrangement, name)
+                    if found.replaces is not None:
+                        wider[found.replaces] = found.id
+                    continue
                 if arrangement.name in shared:
                     places[arrangement.name] = shared[arrangement.name]
                     continue
                 order = by_hash(*arrangement.order)
                 id = self._history.create_collection(arrangement.schema, arrangement.key, order)
                 places[arrangement.name] = id
-                created[id] = {"retain": "latest", "what": str(arrangement), "view": name}
+                created[id] = _facts(arrangement, name)
             output = self._history.create_collection(plan.output.schema, plan.output.key)
             created[output] = {"retain": "history", "view": name}
             definition = ViewDefinition(
@@ -189,24 +205,34 @@ class ViewEngine:
                 str(plan),
                 dict(properties),
                 comment,
+                choices=dict(plan.choices),
                 append_only=relied_on(plan.root),
                 only_grows=growth(plan.root).only_grows,
                 keeps=keeps(plan, {**places, plan.output.name: output}, expected),
             )
             job = self._job_of(name, plan, definition)
-            seconds, reported = self._fill(job, set(created), at, pending)
+            parts = {
+                id: self._fill_rows(source, id, at, pending, definition.settings)
+                for source, id in rows_by_key
+            }
+            seconds, reported = self._fill(job, set(created) - set(parts), at, pending)
             runs = {} if pending is None else pending.runs
             runs = {**runs, name: ticks.noted(job, reported, seconds)}
-            appends = {id: reported.parts.get(id, []) for id in created}
+            appends = {id: parts.get(id) or reported.parts.get(id, []) for id in created}
             dropped = [id for one in replaced for id in self._unused_after(one)]
+            dropped += [id for id in wider if id not in dropped]
+            before = {} if pending is None else pending.appends
             self._history.commit(
                 Commit(
                     DEFINE,
                     at,
-                    appends=appends if pending is None else {**pending.appends, **appends},
+                    appends={**{i: one for i, one in before.items() if i not in wider}, **appends},
                     created=created,
                     dropped=dropped,
-                    catalogue={name: definition.to_json()},
+                    catalogue={
+                        **self._moved(wider, [name, *replaced]),
+                        name: definition.to_json(),
+                    },
                     ticked=None if pending is None else at,
                     note={"view": name, "seconds": round(seconds, 3), ticks.NOTE: runs},
                 ),
@@ -219,6 +245,32 @@ class ViewEngine:
             raise
         self._jobs[name] = (self._history.catalogue[name], job)
 
+    def _fill_rows(
+        self,
+        source: str,
+        id: str,
+        at: int,
+        pending: _Computed | None,
+        settings: Mapping[str, str],
+    ) -> Sequence[WrittenFile]:
+        """Fill the rows of a relation by key."""
+        known = {} if pending is None else pending.collections
+        rows = known.get(source) or self._history.collection(source)
+        target = self._history.collection(id)
+        partitions = self._partitions(rows_of(rows))
+        spark = self._catalyst(settings).spark
+        return fill(spark, self._folders, rows, target, at, partitions)
+
+    def _moved(self, wider: Mapping[str, str], but: Sequence[str]) -> dict[str, Any]:
+        """Definitions of views whose rows of relations are now found in wider collections."""
+        moved = {}
+        for view in self._relations.known("view"):
+            places = view.definition["arrangements"]
+            if view.name not in but and not wider.keys().isdisjoint(places.values()):
+                found = {name: wider.get(id, id) for name, id in places.items()}
+                moved[view.name] = {**self._history.catalogue[view.name], "arrangements": found}
+        return moved
+
     def _fill(
         self, job: ViewJob, created: set[str], at: int, pending: _Computed | None
     ) -> tuple[float, Reported]:
@@ -228,7 +280,7 @@ class ViewEngine:
         if pending is not None:
             known = pending.collections
             collections = {id: known.get(id, one) for id, one in collections.items()}
-        rows = sum(_rows(collections[one.collection]) for one in job.plan.inputs)
+        rows = sum(rows_of(collections[one.collection]) for one in job.plan.inputs)
         with self._stage(f"filling {job.name}", rows):
             reported = job.run(
                 collections,
@@ -345,47 +397,17 @@ class ViewEngine:
         if upto < lower:
             return None
         jobs = self._ordered_jobs(without)
-        collections: dict[str, Collection] = {}
-        appends: dict[str, list[WrittenFile]] = {}
-        changes: dict[str, int] = {}
-        counted: dict[str, int] = {}
-        runs: dict[str, Any] = {}
-        owners = self._owners(jobs)
-        for job in jobs:
-            for id in job.collections:
-                if id not in collections:
-                    collections[id] = history.collection(id)
-            inputs = {one.collection for one in job.plan.inputs}
-            sizes = {id: _rows(collections[id], lower) for id in inputs}
-            if not any(sizes.values()):
-                continue
-            counted |= {id: size for id, size in sizes.items() if id not in appends}
-            written = {id for name, id in job.places.items() if owners[name] == job.name}
-            started = time.perf_counter()
-            reported = job.run(
-                collections,
-                written,
-                lower=lower,
-                time=upto,
-                fill=False,
-                partitions=self._partitions(sum(sizes.values())),
-            )
-            for id, parts in reported.parts.items():
-                appends[id] = parts
-            output = job.places[job.plan.output.name]
-            collections[output] = _extended(collections[output], appends.get(output, []), upto)
-            changes[job.name] = sum(one.get("changes", 0) for one in reported.counts.values())
-            runs[job.name] = ticks.noted(job, reported, time.perf_counter() - started)
-        total = sum(counted.values())
-        return _Computed(version, upto, appends, changes, total, collections, runs)
-
-    def _owners(self, jobs: Sequence[ViewJob]) -> dict[str, str]:
-        """Which job writes each arrangement: the first that has it. All see the same changes."""
-        owners: dict[str, str] = {}
-        for job in jobs:
-            for name in job.places:
-                owners.setdefault(name, job.name)
-        return owners
+        tick = Tick(history, lower, upto, self._threads(), self._partitions)
+        tick.run(jobs)
+        return _Computed(
+            version,
+            upto,
+            tick.appends,
+            tick.changes,
+            tick.changes_in,
+            tick.collections,
+            tick.runs,
+        )
 
     def _ordered_jobs(self, without: Sequence[str] = ()) -> list[ViewJob]:
         """The jobs of all views but some, those that others read first."""
@@ -414,6 +436,7 @@ class ViewEngine:
         settings: Mapping[str, str],
         properties: Mapping[str, str] | None = None,
         append_only: Sequence[str] | None = None,
+        choices: Mapping[str, Sequence[str]] | None = None,
     ) -> ViewPlan:
         """The plan of a query over leaves; UnsupportedSQL if it cannot be maintained.
 
@@ -430,7 +453,13 @@ class ViewEngine:
             for one in places
             if self._relations.only_grows(one) and (append_only is None or one in append_only)
         }
-        planner = Planner(c, leaves, places, settings, properties, growing)
+        known = Known(
+            lambda id: rows_of(self._history.collection(id)),
+            {one.collection: one.key for one in self._relations.known("table")},
+            frozenset(self._arrangements()),
+            choices or {},
+        )
+        planner = Planner(c, leaves, places, settings, properties, growing, known)
         try:
             _refuse_names(columns)
             with planning_errors():
@@ -521,7 +550,12 @@ class ViewEngine:
     def _plan_again(self, name: str, frame: DataFrame, definition: ViewDefinition) -> ViewPlan:
         """The plan of a view that is there. What was declared append-only later is not used."""
         return self.plan(
-            name, frame, definition.settings, definition.properties, definition.append_only
+            name,
+            frame,
+            definition.settings,
+            definition.properties,
+            definition.append_only,
+            definition.choices,
         )
 
     def _job_of(self, name: str, plan: ViewPlan, definition: ViewDefinition) -> ViewJob:
@@ -591,6 +625,14 @@ class ViewEngine:
             return None
         return max(2 * parallelism(self._engine.given), -(-rows // ROWS_PER_TASK))
 
+    def _threads(self) -> ThreadPoolExecutor:
+        """Threads that run jobs: kept, since each has a connection to the JVM."""
+        if self._pool is None:
+            given = self._engine.given
+            count = min(parallelism(given), MOST_THREADS) if has_own_jobs(given) else 1
+            self._pool = ThreadPoolExecutor(max(1, count), "windrow-tick")
+        return self._pool
+
     @contextmanager
     def _stage(self, title: str, rows: int) -> Iterator[None]:
         if self._progress is None:
@@ -603,6 +645,9 @@ class ViewEngine:
         """Remove the folders of jobs. A view that is needed again gets a new job."""
         self._jobs.clear()
         self._folders.close()
+        if self._pool is not None:
+            self._pool.shutdown()
+            self._pool = None
 
 
 def _refuse_names(columns: Sequence[str]) -> None:
@@ -617,16 +662,6 @@ def _refuse_names(columns: Sequence[str]) -> None:
         seen.add(column.lower())
 
 
-def _rows(collection: Collection, lower: int = 0) -> int:
-    """Updates of a collection with times from `lower` on, or a little more."""
-    return sum(part.rows for part in collection.parts if part.time[1] >= lower)
-
-
-def _extended(collection: Collection, parts: Sequence[WrittenFile], time: int) -> Collection:
-    """A collection with what this tick has written to it, and will commit."""
-    from dataclasses import replace
-
-    if not parts:
-        return collection
-    added = [part_of(part, collection.spec.schema) for part in parts]
-    return replace(collection, upper=time + 1, parts=(*collection.parts, *added))
+def _facts(arrangement: Arrangement, view: str) -> dict[str, Any]:
+    """What the history says of a collection that an operator keeps."""
+    return {"retain": "latest", "what": str(arrangement), "view": view}

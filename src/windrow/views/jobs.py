@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection as Ids
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -91,7 +91,7 @@ class ViewJob:
     folders: JobFolders
 
     stages: tuple[Node | None, ...] = ()  # of the frame that ran last: whose each is
-    _prepared: tuple[Job, DataFrame] | None = None
+    _prepared: tuple[Job, DataFrame, tuple[Node | None, ...]] | None = None
 
     @property
     def collections(self) -> set[str]:
@@ -107,46 +107,52 @@ class ViewJob:
         time: int,
         fill: bool,
         partitions: int | None,
+        arranges: Mapping[str, Sequence[str]] | None = None,
     ) -> Reported:
         """Run the job on the changes of its inputs in `[lower, time]`; what it has written.
 
-        `written` are the collections that are this job's to write.
+        `written` are the collections that are this job's to write; `arranges` the relations whose
+        rows by key are, too. A job on one partition that is prepared can be run by any thread.
         """
+        arranges = arranges or {}
+        ids = {*self.collections, *(id for several in arranges.values() for id in several)}
+        found = {id: collections[id].to_json() for id in ids}
+        run = Run(new_id(), time, lower, fill, sorted(written), found, arranges)
         if partitions is None:
-            if self._prepared is None:
-                job = self._job()
-                self._prepared = job, self._frame(job, None)
-                if self.catalyst.has_exchange(self._prepared[1]):
-                    raise AssertionError(f"view {self.name}: a job on one partition exchanges rows")
-            job, frame = self._prepared
-        else:
-            job = self._job()
-            frame = self._frame(job, partitions)
-        found = {id: collections[id].to_json() for id in self.collections}
-        run = Run(new_id(), time, lower, fill, sorted(written), found)
-        job.begin(run)
+            job, frame, self.stages = self.prepare()
+            return self._run(job, frame, run)
+        job = self._job()
+        frames = Frames(self.catalyst, job, self.places, partitions, fill=fill)
+        self.catalyst.spark.conf.set("spark.sql.shuffle.partitions", str(partitions))
         try:
-            with known_errors(), _property_of_jobs(frame, PROPERTY, run.id):
-                frame.collect()
-        except Exception as error:
-            raise self._explained(job, run.id, error) from error
+            frame = frames.view(self.plan)
+            self.stages = tuple(frames.operators)
+            reported = self._run(job, frame, run)
         finally:
-            job.end(run)
-        reported = collect_reports(job, run.id)
-        if partitions is not None:
-            job.folder.remove()
+            for one in frames.persisted:
+                one.unpersist()
+        job.folder.remove()
         return reported
+
+    def prepare(self) -> tuple[Job, DataFrame, tuple[Node | None, ...]]:
+        """The job on one partition, analysed, planned and compiled once; whose its stages are."""
+        if self._prepared is None:
+            job = self._job()
+            frames = Frames(self.catalyst, job, self.places, None)
+            frame = frames.view(self.plan)
+            if self.catalyst.has_exchange(frame):
+                raise AssertionError(f"view {self.name}: a job on one partition exchanges rows")
+            self._prepared = job, frame, tuple(frames.operators)
+        return self._prepared
 
     def _job(self) -> Job:
         return Job.at(self.folders.new(), self.catalyst.spark.sparkContext)
 
-    def _frame(self, job: Job, partitions: int | None) -> DataFrame:
-        frames = Frames(self.catalyst, job, self.places, partitions)
-        if partitions is not None:
-            self.catalyst.spark.conf.set("spark.sql.shuffle.partitions", str(partitions))
-        frame = frames.view(self.plan)
-        self.stages = tuple(frames.operators)  # the same ones, however many partitions there are
-        return frame
+    def _run(self, job: Job, frame: DataFrame, run: Run) -> Reported:
+        try:
+            return executed(job, frame, run)
+        except Exception as error:
+            raise self._explained(job, run.id, error) from error
 
     def _explained(self, job: Job, run: str, error: Exception) -> Exception:
         """The error of a run, with the view's name; what is not known is raised as it is."""
@@ -159,6 +165,17 @@ class ViewJob:
                 "and tick again"
             )
         return error
+
+
+def executed(job: Job, frame: DataFrame, run: Run) -> Reported:
+    """Execute a frame as a run of a job; what its stages have written."""
+    job.begin(run)
+    try:
+        with known_errors(), _property_of_jobs(frame, PROPERTY, run.id):
+            frame.collect()
+    finally:
+        job.end(run)
+    return collect_reports(job, run.id)
 
 
 @contextmanager

@@ -24,7 +24,8 @@ from windrow.views.collections import Collection
 from windrow.views.costs.distinct import extrapolated
 from windrow.views.costs.sizes import Each, Size, Sizes, substituted
 from windrow.views.plan.nodes import Constant, Input, Node, Stateless
-from windrow.views.run.frames import Frames, Piece
+from windrow.views.run.frames import Frames
+from windrow.views.run.pieces import Piece
 from windrow.views.run.task import Job
 from windrow.views.run.weighted import Weighted, batches_of, number_rows, table_of
 

@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from windrow.views.plan.inner import InnerJoin
 from windrow.views.plan.nodes import (
     Accumulate,
     Distinct,
@@ -71,7 +72,7 @@ def growth(node: Node) -> Growth:
             if node.append_only:
                 return Growth(True, f"{node.relation} only grows")
             return Growth(False, f"rows of {node.relation} may be deleted or updated")
-        case Stateless() | Distinct():
+        case Stateless() | Distinct() | InnerJoin():
             return _together(node.inputs)
         case Join():
             return _join(node)
@@ -82,7 +83,7 @@ def growth(node: Node) -> Growth:
 
 
 def _join(node: Join) -> Growth:
-    if node.kind not in _JOINS:  # inner and left semi
+    if node.kind not in _JOINS:  # left semi
         return _together(node.inputs)
     if not _reads(node.right) and node.kind != "full outer":  # what a row meets never changes
         return growth(node.left)

@@ -25,6 +25,7 @@ from windrow.updates import DIFF
 from windrow.views.plan.reductions import Accumulated, Extreme
 from windrow.views.run.extremes import Extremes
 from windrow.views.run.joining import side_of
+from windrow.views.run.results import lowered, states_of
 from windrow.views.run.stages import GONE, ROW, UNTOUCHED, Stage, check_weights, ordered
 from windrow.views.run.task import Arranged, Task
 from windrow.views.run.weighted import (
@@ -125,20 +126,7 @@ class Reduce(Stage):
 
     def _results(self, totals: Weighted) -> list[pa.Array]:
         """The results of groups, from their totals."""
-        names = list(self.totals.key)
-        stored = [single_chunk(c) for c in totals.rows.drop_columns(names).columns]
-        columns = []
-        place = 1
-        for one, type_ in zip(self.functions, self.types, strict=True):
-            if isinstance(one, Extreme):
-                columns.append(stored[place])
-                place += 1
-                continue
-            width = len(one.fields)
-            states = _structs(one, stored[0], stored[place : place + width])
-            columns.append(_cast(one.states.lower(states), type_, one.function.name))
-            place += width
-        return columns
+        return lowered(self.functions, self.types, self.totals.key, totals)
 
     def _entered(self, task: Task, delta: Weighted, numbers: tuple[int, ...]) -> Weighted:
         """What enters and leaves a set of distinct values, once each."""
@@ -252,13 +240,6 @@ class _Totals:
         return _Totals(columns[0].fill_null(0).to_numpy(), columns)
 
 
-def _structs(one: Accumulated, rows: pa.Array, columns: Sequence[pa.Array]) -> pa.Array:
-    """States from the columns that are kept of them. Of distinct values, each is a row."""
-    counts = columns[0] if one.distinct else rows
-    arrays = [counts, *columns]
-    return pa.StructArray.from_arrays(arrays, fields=one.states.fields)
-
-
 def _accumulated(
     one: Accumulated,
     entered: Weighted,
@@ -283,7 +264,7 @@ def _accumulated(
     lifted = states.lift(values, None, numbers, count, entered.weights)
     known = np.flatnonzero(before.columns[0].is_valid().to_numpy(zero_copy_only=False))
     there = pa.array(known)
-    old = _structs(one, before.columns[0].take(there), [column.take(there) for column in was])
+    old = states_of(one, before.columns[0].take(there), [column.take(there) for column in was])
     both = pa.concat_arrays([old, lifted])
     made = states.combine(both, np.concatenate([known, np.arange(count)]), count)
     fields = [field.name for field in states.fields]
@@ -308,12 +289,3 @@ def _check_rows(keys: pa.Table, rows: np.ndarray) -> None:
             f"{below.size} groups lose rows that are not there, the first is {key}. State and "
             "inputs do not agree; REFRESH the view to rebuild it"
         )
-
-
-def _cast(result: pa.Array, type_: pa.DataType, name: str) -> pa.Array:
-    if result.type == type_:
-        return result
-    try:
-        return result.cast(type_)
-    except pa.ArrowInvalid as error:
-        raise DataError(f"[ARITHMETIC_OVERFLOW] a result of {name} does not fit {type_}") from error
