@@ -73,7 +73,8 @@ class InnerJoin(Node):
         for path in self.paths:
             for hop in path:
                 found.setdefault((hop.target, hop.arrangement.name), hop.arrangement)
-        return tuple((number, found[number, name]) for number, name in sorted(found))
+        ordered = sorted(found.items(), key=lambda one: one[0][0])
+        return tuple((number, one) for (number, _), one in ordered)
 
     @property
     def arrangements(self) -> tuple[Arrangement, ...]:

@@ -84,8 +84,9 @@ class JoinSides:
 
     def _side(self, java: Any, filters: Sequence[Any]) -> Side:
         node = self._node(java)
-        label = node.relation if isinstance(node, Input) else f"the {_kind(node)}"
-        return Side(node, self._c.output(java), tuple(filters), label, _reduction(node))
+        reduction = _reduction(node)
+        label = node.relation if isinstance(node, Input) else f"the {_kind(reduction or node)}"
+        return Side(node, self._c.output(java), tuple(filters), label, reduction)
 
     def _column_id(self, key: Any) -> int | None:
         return self._c.id_of(key) if self._c.kind(key) == "AttributeReference" else None
