@@ -267,8 +267,13 @@ class ViewEngine:
         for view in self._relations.known("view"):
             places = view.definition["arrangements"]
             if view.name not in but and not wider.keys().isdisjoint(places.values()):
+                stored = self._history.catalogue[view.name]
+                kept = [
+                    {**one, "collection": wider.get(one["collection"], one["collection"])}
+                    for one in stored.get("keeps", ())
+                ]
                 found = {name: wider.get(id, id) for name, id in places.items()}
-                moved[view.name] = {**self._history.catalogue[view.name], "arrangements": found}
+                moved[view.name] = {**stored, "arrangements": found, "keeps": kept}
         return moved
 
     def _fill(
