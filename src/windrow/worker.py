@@ -20,7 +20,7 @@ def load() -> None:
     import windrow.features.strategies.tiles.job  # noqa: F401
     from windrow.merging import consolidate_words
     from windrow.rows.hashing import hash_keys, hash_rows
-    from windrow.views.run import stages  # noqa: F401
+    from windrow.views.run import paths, reducing, stages, topping  # noqa: F401
     from windrow.views.run.weighted import Weighted, number_rows
 
     importlib.import_module("pandas")  # Spark's workers import it

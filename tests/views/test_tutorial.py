@@ -10,7 +10,7 @@ import pytest
 
 import windrow
 
-PAGES = [("views.md", 4), ("reductions.md", 3), ("topk.md", 2), ("costs.md", 1)]
+PAGES = [("views.md", 4), ("reductions.md", 3), ("topk.md", 2), ("joins.md", 1), ("costs.md", 1)]
 DOCS = Path(__file__).parents[2] / "docs"
 BLOCK = re.compile(r"^```(sql|text)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 

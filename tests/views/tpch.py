@@ -67,7 +67,7 @@ class Refresh:
     def batch(self, orders: int = 40, others: int = 6) -> dict[str, pa.Table]:
         """The next changes by table, with `_diff`; `tables` is what they make of it."""
         changes = self._orders(orders)
-        for name in UPDATED:
+        for name in UPDATED if others else ():
             changes[name] = self._updates(name, others)
         for name, change in changes.items():
             self.tables[name] = _applied(self.tables[name], change)

@@ -250,6 +250,12 @@ class Catalyst:
                 rest = equal if rest is None else self.expressions.And(rest, equal)
         return EquiJoin(left, right, rest)
 
+    def null_safe_keys(self, value: Expression) -> list[Expression]:
+        """Keys that are equal exactly where values are, NULLs included: as Spark's own."""
+        default = self.singleton("expressions.Literal$").default(value.dataType())
+        e = self.expressions
+        return [e.Coalesce(self.seq([value, default])), e.IsNull(value)]
+
     def null_aware_keys(self, join: Plan) -> tuple[Expression, Expression] | None:
         """Both keys of an anti join that stands for NOT IN; None for any other join."""
         found = self.singleton("planning.ExtractSingleColumnNullAwareAntiJoin$").unapply(join)

@@ -101,6 +101,16 @@ class Engine:
         return parallelism(self.given)
 
 
+def has_own_jobs(spark: SparkSession) -> bool:
+    """Whether each thread of this process has Spark jobs, and properties of them, of its own.
+
+    It has unless PYSPARK_PIN_THREAD=false: then threads of Python share those of the JVM.
+    """
+    from py4j.clientserver import ClientServer
+
+    return isinstance(spark.sparkContext._gateway, ClientServer)
+
+
 def parallelism(spark: SparkSession) -> int:
     """How many tasks the session runs at once, as far as it tells."""
     try:

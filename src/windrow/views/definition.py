@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -12,9 +12,10 @@ class ViewDefinition:
     """A view: its query, the settings it was analysed under, and where its state is kept.
 
     `arrangements` maps the names of what its operators keep to collections; views that need the
-    same one name the same collection. `plan` is the text of the plan that they belong to. It
-    relies on the relations `append_only`, whose rows are never retracted; `only_grows` says that
-    the same is then true of the view's own.
+    same one name the same collection. `plan` is the text of the plan that they belong to, and
+    `choices` what was chosen for its joins, by what was known then. It relies on the relations
+    `append_only`, whose rows are never retracted; `only_grows` says that the same is then true of
+    the view's own.
     """
 
     collection: str
@@ -26,6 +27,7 @@ class ViewDefinition:
     plan: str
     properties: Mapping[str, str] = field(default_factory=dict)
     comment: str | None = None
+    choices: Mapping[str, Sequence[str]] = field(default_factory=dict)
     kind: str = "view"
     append_only: tuple[str, ...] = ()
     only_grows: bool = False

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -19,10 +20,11 @@ from windrow.shard.spec import by_hash
 from windrow.spark.catalyst import PLANNING, Catalyst
 from windrow.spark.errors import planning_errors
 from windrow.spark.progress import Progress
-from windrow.spark.session import Engine, parallelism
+from windrow.spark.session import Engine, has_own_jobs, parallelism
 from windrow.spark.settings import fixed_session, is_remote, settings_of
 from windrow.spark.tasks import WrittenFile
 from windrow.storage.store import Store
+from windrow.views.arranging import fill, placed
 from windrow.views.collections import Collection
 from windrow.views.commits import DEFINE, TICK, Commit
 from windrow.views.costs import ticks
@@ -33,14 +35,15 @@ from windrow.views.definition import ViewDefinition
 from windrow.views.history import History
 from windrow.views.jobs import JobFolders, ViewJob
 from windrow.views.names import Relation
-from windrow.views.pending import part_of
+from windrow.views.plan.join_sides import Known
 from windrow.views.plan.monotonic import growth, relied_on
-from windrow.views.plan.nodes import ViewPlan
+from windrow.views.plan.nodes import Arrangement, ViewPlan
 from windrow.views.plan.planner import Planner
 from windrow.views.plan.refusals import refuse
 from windrow.views.relations import Relations
 from windrow.views.run.task import Reported
 from windrow.views.sweep import SWEEP_HOURS
+from windrow.views.ticking import Tick, extended
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -49,6 +52,7 @@ if TYPE_CHECKING:
 LARGE = 200_000  # changes; from then on rows are exchanged between several tasks
 ROWS_PER_TASK = 1_000_000
 ANALYZED = 3  # runs of a view that EXPLAIN ANALYZE shows
+MOST_THREADS = 8  # that run jobs of one tick
 UPKEEP_TICKS = 64  # of one process, from one upkeep of the collections to the next
 
 
@@ -104,6 +108,19 @@ class _Wanted:
     comment: str | None
 
 
+@dataclass
+class _Made:
+    """Views as they are planned, before they are filled.
+
+    `rows_by_key` are relations, with the collections for their rows by key, that are filled before
+    a view; `wider` maps collections to those with more columns that take their places.
+    """
+
+    jobs: list[tuple[ViewJob, ViewDefinition]] = field(default_factory=list)
+    rows_by_key: dict[str, list[tuple[str, str]]] = field(default_factory=dict)
+    wider: dict[str, str] = field(default_factory=dict)
+
+
 class ViewEngine:
     """Creates, maintains, explains and drops the views of a project."""
 
@@ -122,6 +139,7 @@ class ViewEngine:
         self._jobs: dict[str, tuple[Mapping[str, Any], ViewJob]] = {}
         self._lost: dict[str, tuple[str, ...]] = {}  # what is append-only no more, by job
         self._frames: dict[str, DataFrame] = {}  # of views made of DataFrames
+        self._pool: ThreadPoolExecutor | None = None
         self._ticks = 0  # that this process has committed
         self._swept = False
 
@@ -169,7 +187,7 @@ class ViewEngine:
         frames = dict(self._frames)
         created: dict[str, dict[str, Any]] = {}
         try:
-            jobs = self._defined(wanted, replaced, created)
+            made = self._defined(wanted, replaced, created)
             # A view that is replaced may be one that cannot be ticked. The others are, in the
             # commit that replaces it: a tick of its own would be one that has left a view behind.
             pending = self._pending(replaced) if replaced else None
@@ -177,26 +195,38 @@ class ViewEngine:
                 self._tick()
             at = self._history.ticked if pending is None else pending.upto
             known = {} if pending is None else dict(pending.collections)
+            before = {} if pending is None else pending.appends
             appends: dict[str, Sequence[WrittenFile]] = {}
             runs = {} if pending is None else dict(pending.runs)
-            for job, definition in jobs:
-                own = {id for id in job.places.values() if id in created} - set(appends)
+            rows_by_key = {id for several in made.rows_by_key.values() for _, id in several}
+            for job, definition in made.jobs:
+                for source, id in made.rows_by_key.get(job.name, ()):
+                    appends[id] = self._fill_rows(source, id, at, known, definition.settings)
+                own = {id for id in job.places.values() if id in created}
+                own -= rows_by_key | set(appends)
                 started = time.perf_counter()
                 reported = self._fill(job, own, at, known)
                 runs[job.name] = ticks.noted(job, reported, time.perf_counter() - started)
                 appends |= {id: reported.parts.get(id, []) for id in own}
                 output = definition.collection
-                known[output] = _extended(self._history.collection(output), appends[output], at)
-            names = [job.name for job, _ in jobs]
+                known[output] = extended(self._history.collection(output), appends[output], at)
+            names = [job.name for job, _ in made.jobs]
             seconds = round(sum(runs[name]["seconds"] for name in names), 3)
+            dropped = [*self._unused_without(replaced), *made.wider]
             self._history.commit(
                 Commit(
                     DEFINE,
                     at,
-                    appends=appends if pending is None else {**pending.appends, **appends},
+                    appends={
+                        **{id: one for id, one in before.items() if id not in made.wider},
+                        **appends,
+                    },
                     created=created,
-                    dropped=self._unused_without(replaced),
-                    catalogue={job.name: definition.to_json() for job, definition in jobs},
+                    dropped=list(dict.fromkeys(dropped)),
+                    catalogue={
+                        **self._moved(made.wider, [*names, *replaced]),
+                        **{job.name: definition.to_json() for job, definition in made.jobs},
+                    },
                     ticked=None if pending is None else at,
                     note={"view": ", ".join(names), "seconds": seconds, ticks.NOTE: runs},
                 ),
@@ -207,7 +237,7 @@ class ViewEngine:
                 self._history.discard_collection(id)
             self._frames = frames
             raise
-        for job, _ in jobs:
+        for job, _ in made.jobs:
             self._jobs[job.name] = (self._history.catalogue[job.name], job)
 
     def _defined(
@@ -215,11 +245,12 @@ class ViewEngine:
         wanted: Sequence[_Wanted],
         replaced: Sequence[str],
         created: dict[str, dict[str, Any]],
-    ) -> list[tuple[ViewJob, ViewDefinition]]:
+    ) -> _Made:
         """Plans, and collections for what they keep, which are noted in `created`."""
         shared = self._arrangements(without=replaced)
         catalogue: dict[str, Mapping[str, Any]] = {}
-        found: list[tuple[ViewJob, ViewDefinition]] = []
+        made = _Made()
+        planned: list[tuple[ViewPlan, ViewDefinition]] = []
         for one in wanted:
             with self._relations.as_if(catalogue):
                 frame = one.frame()
@@ -238,32 +269,67 @@ class ViewEngine:
                         + ("" if name == one.name else f", through {name}")
                     )
             for arrangement in plan.arrangements.values():
-                if arrangement.name not in shared:
-                    order = by_hash(*arrangement.order)
-                    id = self._history.create_collection(arrangement.schema, arrangement.key, order)
-                    created[id] = {"retain": "latest", "what": str(arrangement), "view": one.name}
-                    shared[arrangement.name] = id
+                self._place(arrangement, one.name, shared, created, made)
             output = self._history.create_collection(plan.output.schema, plan.output.key)
             created[output] = {"retain": "history", "view": one.name}
+            places = {name: shared[name] for name in plan.arrangements}
+            expected = self._estimates(plan, settings)
             definition = ViewDefinition(
                 output,
                 frame.schema.json(),
                 one.text,
                 settings,
                 tuple(inputs),
-                {name: shared[name] for name in plan.arrangements},
+                places,
                 str(plan),
                 dict(one.properties),
                 one.comment,
+                choices=dict(plan.choices),
                 append_only=relied_on(plan.root),
                 only_grows=growth(plan.root).only_grows,
-                keeps=keeps(
-                    plan, {**shared, plan.output.name: output}, self._estimates(plan, settings)
-                ),
+                keeps=keeps(plan, {**places, plan.output.name: output}, expected),
             )
             catalogue[one.name] = definition.to_json()
-            found.append((self._job_of(one.name, plan, definition), definition))
-        return found
+            planned.append((plan, definition))
+        for one, (plan, definition) in zip(wanted, planned, strict=True):
+            # A later view may have made what an earlier one keeps wider.
+            final = ViewDefinition.from_json(_moved(definition.to_json(), made.wider))
+            made.jobs.append((self._job_of(one.name, plan, final), final))
+        self._forget_narrow(created, made)
+        return made
+
+    def _place(
+        self,
+        arrangement: Arrangement,
+        view: str,
+        shared: dict[str, str],
+        created: dict[str, dict[str, Any]],
+        made: _Made,
+    ) -> None:
+        """Find the collection of what an operator keeps, or make one."""
+        existing = shared.get(arrangement.name)
+        if arrangement.source is not None:  # its columns are those that any view needs
+            found = placed(self._history, arrangement, existing)
+            shared[arrangement.name] = found.id
+            if found.is_new:
+                created[found.id] = _facts(arrangement, view)
+                made.rows_by_key.setdefault(view, []).append((arrangement.source, found.id))
+            if found.replaces is not None:
+                replaced = {found.replaces, *_sources(made.wider, found.replaces)}
+                made.wider |= dict.fromkeys(replaced, found.id)
+        elif existing is None:
+            order = by_hash(*arrangement.order)
+            id = self._history.create_collection(arrangement.schema, arrangement.key, order)
+            created[id] = _facts(arrangement, view)
+            shared[arrangement.name] = id
+
+    def _forget_narrow(self, created: dict[str, dict[str, Any]], made: _Made) -> None:
+        """Discard collections that were made wider before they were ever filled."""
+        for id in [id for id in made.wider if id in created]:
+            del created[id], made.wider[id]
+            self._history.discard_collection(id)
+            for several in made.rows_by_key.values():
+                several[:] = [one for one in several if one[1] != id]
 
     def _refuse_nullable(
         self, name: str, inputs: Iterable[str], catalogue: Mapping[str, Mapping[str, Any]]
@@ -279,6 +345,30 @@ class ViewEngine:
                     f"view {name} was made of a DataFrame over {one} before it could hold NULL; "
                     "drop it first, and make it again"
                 )
+
+    def _fill_rows(
+        self,
+        source: str,
+        id: str,
+        at: int,
+        known: Mapping[str, Collection],
+        settings: Mapping[str, str],
+    ) -> Sequence[WrittenFile]:
+        """Fill the rows of a relation by key; `known` has what is about to be committed."""
+        rows = known.get(source) or self._history.collection(source)
+        target = self._history.collection(id)
+        partitions = self._partitions(rows.updates_since(0))
+        spark = self._catalyst(settings).spark
+        return fill(spark, self._folders, rows, target, at, partitions)
+
+    def _moved(self, wider: Mapping[str, str], but: Sequence[str]) -> dict[str, Any]:
+        """Definitions of views whose rows of relations are now found in wider collections."""
+        return {
+            view.name: _moved(self._history.catalogue[view.name], wider)
+            for view in self._relations.known("view")
+            if view.name not in but
+            and not wider.keys().isdisjoint(view.definition["arrangements"].values())
+        }
 
     def _fill(
         self, job: ViewJob, written: set[str], at: int, known: Mapping[str, Collection]
@@ -418,47 +508,17 @@ class ViewEngine:
         if upto < lower:
             return None
         jobs = self._ordered_jobs(without)
-        collections: dict[str, Collection] = {}
-        appends: dict[str, list[WrittenFile]] = {}
-        changes: dict[str, int] = {}
-        counted: dict[str, int] = {}
-        runs: dict[str, Any] = {}
-        owners = self._owners(jobs)
-        for job in jobs:
-            for id in job.collections:
-                if id not in collections:
-                    collections[id] = history.collection(id)
-            inputs = {one.collection for one in job.plan.inputs}
-            sizes = {id: collections[id].updates_since(lower) for id in inputs}
-            if not any(sizes.values()):
-                continue
-            counted |= {id: size for id, size in sizes.items() if id not in appends}
-            written = {id for name, id in job.places.items() if owners[name] == job.name}
-            started = time.perf_counter()
-            reported = job.run(
-                collections,
-                written,
-                lower=lower,
-                time=upto,
-                fill=False,
-                partitions=self._partitions(sum(sizes.values())),
-            )
-            for id, parts in reported.parts.items():
-                appends[id] = parts
-            output = job.places[job.plan.output.name]
-            collections[output] = _extended(collections[output], appends.get(output, []), upto)
-            changes[job.name] = sum(one.get("changes", 0) for one in reported.counts.values())
-            runs[job.name] = ticks.noted(job, reported, time.perf_counter() - started)
-        total = sum(counted.values())
-        return _Computed(version, upto, appends, changes, total, collections, runs)
-
-    def _owners(self, jobs: Sequence[ViewJob]) -> dict[str, str]:
-        """Which job writes each arrangement: the first that has it. All see the same changes."""
-        owners: dict[str, str] = {}
-        for job in jobs:
-            for name in job.places:
-                owners.setdefault(name, job.name)
-        return owners
+        tick = Tick(history, lower, upto, self._threads(), self._partitions)
+        tick.run(jobs)
+        return _Computed(
+            version,
+            upto,
+            tick.appends,
+            tick.changes,
+            tick.changes_in,
+            tick.collections,
+            tick.runs,
+        )
 
     def _ordered_jobs(self, without: Sequence[str] = ()) -> list[ViewJob]:
         """The jobs of all views but some, those that others read first."""
@@ -487,6 +547,7 @@ class ViewEngine:
         settings: Mapping[str, str],
         properties: Mapping[str, str] | None = None,
         append_only: Sequence[str] | None = None,
+        choices: Mapping[str, Sequence[str]] | None = None,
     ) -> ViewPlan:
         """The plan of a query over leaves; UnsupportedSQL if it cannot be maintained.
 
@@ -503,7 +564,14 @@ class ViewEngine:
             if self._relations.only_grows(one) and (append_only is None or one in append_only)
         }
         keys = {one.name: one.key for one in self._relations.known() if one.key}
-        planner = Planner(c, self._relations.leaves, places, settings, properties, growing, keys)
+        known = Known(
+            lambda id: self._history.collection(id).updates_since(0),
+            {one.collection: one.key for one in self._relations.known("table")},
+            frozenset(self._arrangements()),
+            choices or {},
+        )
+        leaves = self._relations.leaves
+        planner = Planner(c, leaves, places, settings, properties, growing, keys, known)
         try:
             _refuse_names(columns)
             with planning_errors():
@@ -597,7 +665,12 @@ class ViewEngine:
     def _plan_again(self, name: str, frame: DataFrame, definition: ViewDefinition) -> ViewPlan:
         """The plan of a view that is there. What was declared append-only later is not used."""
         return self.plan(
-            name, frame, definition.settings, definition.properties, definition.append_only
+            name,
+            frame,
+            definition.settings,
+            definition.properties,
+            definition.append_only,
+            definition.choices,
         )
 
     def _job_of(self, name: str, plan: ViewPlan, definition: ViewDefinition) -> ViewJob:
@@ -666,6 +739,14 @@ class ViewEngine:
             return None
         return max(2 * parallelism(self._engine.given), -(-rows // ROWS_PER_TASK))
 
+    def _threads(self) -> ThreadPoolExecutor:
+        """Threads that run jobs: kept, since each has a connection to the JVM."""
+        if self._pool is None:
+            given = self._engine.given
+            count = min(parallelism(given), MOST_THREADS) if has_own_jobs(given) else 1
+            self._pool = ThreadPoolExecutor(max(1, count), "windrow-tick")
+        return self._pool
+
     @contextmanager
     def _stage(self, title: str, rows: int) -> Iterator[None]:
         if self._progress is None:
@@ -678,6 +759,9 @@ class ViewEngine:
         """Remove the folders of jobs. A view that is needed again gets a new job."""
         self._jobs.clear()
         self._folders.close()
+        if self._pool is not None:
+            self._pool.shutdown()
+            self._pool = None
 
 
 def _refuse_names(columns: Sequence[str]) -> None:
@@ -696,11 +780,21 @@ def _types(schema: StructType) -> str:
     return ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in schema)
 
 
-def _extended(collection: Collection, parts: Sequence[WrittenFile], time: int) -> Collection:
-    """A collection with what this tick has written to it, and will commit."""
-    from dataclasses import replace
+def _sources(wider: Mapping[str, str], id: str) -> list[str]:
+    """The collections whose place `id` has taken."""
+    return [old for old, new in wider.items() if new == id]
 
-    if not parts:
-        return collection
-    added = [part_of(part, collection.spec.schema) for part in parts]
-    return replace(collection, upper=time + 1, parts=(*collection.parts, *added))
+
+def _moved(definition: Mapping[str, Any], wider: Mapping[str, str]) -> dict[str, Any]:
+    """A view's definition, with what it keeps in the collections that took the place of others."""
+    kept = [
+        {**one, "collection": wider.get(one["collection"], one["collection"])}
+        for one in definition.get("keeps", ())
+    ]
+    places = {name: wider.get(id, id) for name, id in definition["arrangements"].items()}
+    return {**definition, "arrangements": places, "keeps": kept}
+
+
+def _facts(arrangement: Arrangement, view: str) -> dict[str, Any]:
+    """What the history says of a collection that an operator keeps."""
+    return {"retain": "latest", "what": str(arrangement), "view": view}

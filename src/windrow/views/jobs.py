@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Collection as Ids
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -109,40 +109,53 @@ class ViewJob:
         time: int,
         fill: bool,
         partitions: int | None,
+        arranges: Mapping[str, Sequence[str]] | None = None,
     ) -> Reported:
         """Run the job on the changes of its inputs in `[lower, time]`; what it has written.
 
-        `written` are the collections that are this job's to write.
+        `written` are the collections that are this job's to write; `arranges` the relations whose
+        rows by key are, too. A job on one partition that is prepared can be run by any thread.
         """
+        arranges = arranges or {}
+        ids = {*self.collections, *(id for several in arranges.values() for id in several)}
+        found = {id: collections[id].to_json() for id in ids}
+        run = Run(new_id(), time, lower, fill, sorted(written), found, arranges=arranges)
         if partitions is None:
-            if self._prepared is None:
-                self._prepared = self._frame(None)
-                if self.catalyst.has_exchange(self._prepared[1]):
-                    raise AssertionError(f"view {self.name}: a job on one partition exchanges rows")
-            frames, frame = self._prepared
-        else:
-            frames, frame = self._frame(partitions, fill)
-        job, self.stages = frames.job, tuple(frames.operators)
-        found = {id: collections[id].to_json() for id in self.collections}
-        run = Run(new_id(), time, lower, fill, sorted(written), found)
+            frames, frame = self.prepare()
+            self.stages = tuple(frames.operators)
+            return self._run(frames, frame, run)
+        frames = self._frames(partitions, fill)
         try:
-            with known_errors():
-                _execute(job, frame, run)
-        except Exception as error:
-            raise self._explained(frames, run, error) from error
-        reported = collect_reports(job, run.id)
-        if partitions is not None:
-            job.folder.remove()
+            frame = frames.view(self.plan)
+            self.stages = tuple(frames.operators)
+            reported = self._run(frames, frame, run)
+        finally:
+            for one in frames.persisted:
+                one.unpersist()
+        frames.job.folder.remove()
         return reported
 
-    def _frame(
-        self, partitions: int | None, fill: bool = False, tapped: bool = False
-    ) -> tuple[Frames, DataFrame]:
+    def prepare(self) -> tuple[Frames, DataFrame]:
+        """The job on one partition, analysed, planned and compiled once."""
+        if self._prepared is None:
+            frames = self._frames(None)
+            frame = frames.view(self.plan)
+            if self.catalyst.has_exchange(frame):
+                raise AssertionError(f"view {self.name}: a job on one partition exchanges rows")
+            self._prepared = frames, frame
+        return self._prepared
+
+    def _frames(self, partitions: int | None, fill: bool = False, tapped: bool = False) -> Frames:
         job = Job.at(self.folders.new(), self.catalyst.spark.sparkContext)
-        frames = Frames(self.catalyst, job, self.places, partitions, fill, tapped)
         if partitions is not None:
             self.catalyst.spark.conf.set("spark.sql.shuffle.partitions", str(partitions))
-        return frames, frames.view(self.plan)
+        return Frames(self.catalyst, job, self.places, partitions, fill, tapped)
+
+    def _run(self, frames: Frames, frame: DataFrame, run: Run) -> Reported:
+        try:
+            return executed(frames.job, frame, run)
+        except Exception as error:
+            raise self._explained(frames, run, error) from error
 
     def _explained(self, frames: Frames, run: Run, error: Exception) -> Exception:
         """The error of a run, with the view, the operator and the row; what is not known, as is."""
@@ -170,8 +183,9 @@ class ViewJob:
         if sum(one.updates_since(run.lower) for one in changes) > MOST_ROWS:
             return None
         try:
-            frames, frame = self._frame(None, tapped=True)
+            frames = self._frames(None, tapped=True)
             try:
+                frame = frames.view(self.plan)
                 execute = functools.partial(_execute, frames.job, frame)
                 return Diagnosis(frames, run, execute).culprit()
             finally:
@@ -191,6 +205,13 @@ def _execute(job: Job, frame: DataFrame, run: Run) -> None:
             frame.collect()
     finally:
         job.end(run)
+
+
+def executed(job: Job, frame: DataFrame, run: Run) -> Reported:
+    """Execute a frame as a run of a job; what its stages have written."""
+    with known_errors():
+        _execute(job, frame, run)
+    return collect_reports(job, run.id)
 
 
 @contextmanager

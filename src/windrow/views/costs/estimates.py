@@ -42,11 +42,13 @@ from windrow.views.costs.sources import (
 )
 from windrow.views.costs.stacks import occupied, taken
 from windrow.views.plan.hints import FAN_OUT
+from windrow.views.plan.inner import InnerJoin
 from windrow.views.plan.nodes import (
     Accumulate,
     Arrangement,
     Constant,
     Distinct,
+    Input,
     Join,
     Node,
     Recompute,
@@ -116,6 +118,7 @@ class Estimator:
         self._stretches: dict[int, MeasuredSource] = {}
         self._bases: dict[int, MeasuredSource] = {}
         self._found: dict[str, Estimate] = {}
+        self._filters: dict[tuple[int, str], Node] = {}
 
     @property
     def sources(self) -> list[MeasuredSource]:
@@ -137,6 +140,8 @@ class Estimator:
                 return self._stateless(node)
             case Join():
                 return self._join(node)
+            case InnerJoin():
+                return self._inner_join(node)
             case Distinct():
                 return self._distinct(node)
             case Accumulate():
@@ -293,14 +298,16 @@ class Estimator:
     # Joins.
 
     def _join(self, node: Join) -> Size:
-        left, right = self._size(node.left), self._size(node.right)
-        self._arranged(left, node.left_arranged)
-        self._arranged(right, node.right_arranged)
+        left, right = (
+            self._side(one, condition, [arranged])
+            for one, condition, arranged in (
+                (node.left, node.filtered[0], node.left_arranged),
+                (node.right, node.filtered[1], node.right_arranged),
+            )
+        )
         lk, rk = key_expressions(node.left_arranged), key_expressions(node.right_arranged)
         both = replace(left, columns={**left.columns, **right.columns})
         share = 1.0 if node.condition is None else self._share(both, node.condition)
-        if node.kind == "inner":
-            return self._inner(left, right, lk, rk, share)
         met = self._met(left, right, lk, rk, share)
         match node.kind:
             case "left semi":
@@ -318,6 +325,43 @@ class Estimator:
         single = self._is_unique(right, rk) or node.kind == "left single"
         unique = left.unique if single else ()
         return Size(rows, both.columns, {**left.kept, **right.kept}, unique)
+
+    def _side(self, node: Node, condition: Any | None, kept: Sequence[Arrangement]) -> Size:
+        """The rows of an input that a join looks at. Of relations, all rows are kept."""
+        size = found = self._size(node)
+        if condition is not None:
+            if isinstance(node, Input):  # measured together: see `is_stretch`
+                found = self._size(self._filtered(node, condition))
+            else:
+                found = size.filtered(self._share(size, condition))
+        for one in kept:
+            if one.is_kept:
+                self._arranged(found if one.source is None else size, one)
+        return found
+
+    def _filtered(self, node: Input, condition: Any) -> Node:
+        """A filter over an input; the same one whenever it is asked for."""
+        text = str(condition.toString())
+        if (id(node), text) not in self._filters:
+            java = self._c.filter(condition, node.java)
+            made = Stateless(node.identity, java, node.columns, (node,), "Filter", text)
+            self._filters[id(node), text] = made
+        return self._filters[id(node), text]
+
+    def _inner_join(self, node: InnerJoin) -> Size:
+        """One input after the other, along the path of the first."""
+        sizes = [
+            self._side(over, node.sides[at].filtered, [one for n, one in node.looked_up if n == at])
+            for at, over in enumerate(node.over)
+        ]
+        size = sizes[0]
+        for hop in node.paths[0]:
+            lk = [node.sides[hop.source].columns[place] for place in hop.keys]
+            rk = key_expressions(hop.arrangement)
+            size = self._inner(size, sizes[hop.target], lk, rk)
+        if node.residual is not None:
+            size = size.filtered(self._share(size, node.residual))
+        return self._projected(size, node.output)
 
     def _inner(
         self, left: Size, right: Size, lk: Sequence[Any], rk: Sequence[Any], share: float = 1.0

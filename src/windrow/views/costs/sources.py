@@ -24,7 +24,8 @@ from windrow.views.collections import Collection
 from windrow.views.costs.distinct import extrapolated
 from windrow.views.costs.sizes import Each, Size, Sizes, substituted
 from windrow.views.plan.nodes import Constant, Input, Node, Stateless
-from windrow.views.run.frames import Frames, Piece
+from windrow.views.run.frames import Frames
+from windrow.views.run.pieces import Piece
 from windrow.views.run.task import Job
 from windrow.views.run.weighted import Weighted, batches_of, number_rows, table_of
 
@@ -287,13 +288,12 @@ class _Samples(Frames):
     def _input(self, node: Input) -> Piece:
         c = self.catalyst
         wanted = self._needed
-        attributes = c.output(node.java)
-        columns = [
-            (one, name)
-            for one, name in zip(attributes, node.columns, strict=True)
-            if wanted is None or c.id_of(one) in wanted
+        attributes = [
+            one
+            for one in c.output(node.java)
+            if (str(one.name()) in node.columns if wanted is None else c.id_of(one) in wanted)
         ]
-        attributes, names = [one for one, _ in columns], [name for _, name in columns]
+        names = [str(one.name()) for one in attributes]
         gives = self._struct([*attributes, None])
         collection = self.collections[node.collection]
         rows = sum(part.rows for part in collection.parts)

@@ -80,7 +80,7 @@ def growth(node: Node) -> Growth:
 
 
 def _join(node: Join) -> Growth:
-    if node.kind not in _JOINS:  # inner and left semi
+    if node.kind not in _JOINS:  # left semi
         return _together(node.inputs)
     if not _reads(node.right) and node.kind != "full outer":  # what a row meets never changes
         return growth(node.left)

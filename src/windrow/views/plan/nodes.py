@@ -10,8 +10,8 @@ and what is printed is its text.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import pyarrow as pa
@@ -22,11 +22,23 @@ from windrow.views.plan.reductions import Accumulated, Extreme
 
 
 @dataclass(frozen=True)
+class Results:
+    """How the results of groups follow from their totals: functions, and the results' types."""
+
+    functions: tuple[Accumulated | Extreme, ...]
+    types: tuple[pa.DataType, ...]
+
+
+@dataclass(frozen=True)
 class Arrangement:
     """A collection that an operator keeps: rows of an operator's input or output, by key.
 
     `name` is a digest of what it holds. `expressions` give its columns from the rows that it is
     about, in the order of `schema`.
+
+    Rows of a relation (`source` is its collection) are kept for all operators that look them up
+    by this key: the collection may have more columns than `schema`. Without a key, they are
+    those of the relation itself. `results` says that rows follow from a reduction's totals.
     """
 
     name: str
@@ -35,12 +47,36 @@ class Arrangement:
     what: str
     expressions: tuple[Any, ...] = field(repr=False, compare=False)
     order: tuple[str, ...] = ()  # columns by which the rows of a key are sorted
+    source: str | None = None
+    results: Results | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether it is a collection of its own; otherwise it is kept anyway, by another name."""
+        return self.results is None and (self.source is None or self.key != ("_all",))
 
     def __str__(self) -> str:
         by = ", ".join(name for name in self.key if name != "_all") or "nothing"
         columns = [name for name in self.schema.names if name != "_all"]
         order = f" in the order of {', '.join(self.order)}" if self.order else ""
         return f"{self.what} by ({by}){order}: {', '.join(columns) or 'no columns'}"
+
+
+def by_name(arrangements: Sequence[Arrangement]) -> dict[str, Arrangement]:
+    """Each once; the rows of a relation have the columns that any of their users needs."""
+    found: dict[str, Arrangement] = {}
+    for one in arrangements:
+        known = found.get(one.name)
+        if known is not None and known.source is not None:
+            names = set(known.schema.names)
+            more = [at for at, name in enumerate(one.schema.names) if name not in names]
+            one = replace(
+                known,
+                schema=pa.schema([*known.schema, *(one.schema.field(at) for at in more)]),
+                expressions=(*known.expressions, *(one.expressions[at] for at in more)),
+            )
+        found[one.name] = one
+    return found
 
 
 @dataclass(frozen=True)
@@ -128,7 +164,12 @@ class Stateless(Node):
 
 @dataclass(frozen=True)
 class Join(Node):
-    """Changes of each side meet the other side. `rest` is what is left of the condition."""
+    """Changes of each side meet the other side. `rest` is what is left of the condition.
+
+    `filtered` chooses among the changes of each side. Rows of a relation are looked up without
+    that: what they have to fulfil is part of the condition for the right side, and `above` for the
+    left. `output` gives the columns from those of both sides.
+    """
 
     kind: str
     left: Node
@@ -139,6 +180,10 @@ class Join(Node):
     rest: str | None
     condition: Any = field(repr=False, compare=False)
     swapped: bool  # a right outer join, computed as a left one
+    filtered: tuple[Any, Any] = field(repr=False, compare=False)
+    texts: tuple[str, str]
+    above: Any | None = field(repr=False, compare=False)
+    output: tuple[Any, ...] = field(repr=False, compare=False)
 
     @property
     def inputs(self) -> tuple[Node, ...]:
@@ -146,7 +191,8 @@ class Join(Node):
 
     @property
     def arrangements(self) -> tuple[Arrangement, ...]:
-        return (self.left_arranged, self.right_arranged)
+        both = [self.left_arranged, self.right_arranged]
+        return tuple(by_name([one for one in both if one.is_kept]).values())
 
     @property
     def title(self) -> str:
@@ -159,6 +205,14 @@ class Join(Node):
             lines.append("no equality: a change of one side meets all rows of the other")
         elif self.kind != "inner" and self.rest is not None:
             lines.append("computes all pairs of touched keys")
+        for side, text, kept in (
+            ("left", self.texts[0], self.left_arranged),
+            ("right", self.texts[1], self.right_arranged),
+        ):
+            if text:
+                lines.append(f"changes of the {side} side: {text}")
+            if not kept.is_kept:
+                lines.append(f"looks the {side} side up in {kept}")
         return tuple(lines)
 
 
@@ -420,6 +474,7 @@ class ViewPlan:
 
     root: Node
     output: Arrangement
+    choices: Mapping[str, Sequence[str]] = field(default_factory=dict)  # of joins: plan and reason
 
     def nodes(self) -> list[Node]:
         return list(self.root.walk())
@@ -441,7 +496,7 @@ class ViewPlan:
     @property
     def arrangements(self) -> dict[str, Arrangement]:
         """All collections of the operators by name, each once."""
-        return {one.name: one for node in self.nodes() for one in node.arrangements}
+        return by_name([one for node in self.nodes() for one in node.arrangements])
 
     def __str__(self) -> str:
         return self.text()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -19,12 +20,14 @@ from windrow.spark.hints import without_hint
 from windrow.storage.names import digest
 from windrow.views.plan import topk
 from windrow.views.plan.aggregates import AggregatePlanning
+from windrow.views.plan.flattening import leads_to_inner_join
+from windrow.views.plan.join_sides import Known
+from windrow.views.plan.joins import JoinPlanning
 from windrow.views.plan.keys import comparable as _comparable
 from windrow.views.plan.nodes import (
     Arrangement,
     Constant,
     Input,
-    Join,
     Node,
     Stateless,
     ViewPlan,
@@ -47,22 +50,11 @@ _STATELESS = {
     "ArrowEvalPython",
     "BatchEvalPython",
 }
-_KINDS = {
-    "Inner": "inner",
-    "Cross": "inner",
-    "LeftOuter": "left outer",
-    "RightOuter": "left outer",
-    "FullOuter": "full outer",
-    "LeftSemi": "left semi",
-    "LeftAnti": "left anti",
-    "ExistenceJoin": "existence",
-    "LeftSingle": "left single",
-}
 # Names in quotes, then constants: texts and numbers.
 _CONSTANTS = re.compile(r"`(?:[^`]|``)*`|('(?:[^'\\]|\\.)*'|(?<![\w.@])\d[\w.]*)", re.S)
 
 
-class Planner(AggregatePlanning):
+class Planner(AggregatePlanning, JoinPlanning):
     """Plans one view. `relations` maps the RDD of a leaf to the relation that it stands for.
 
     `append_only` are the relations whose rows are never retracted, `keys` the primary keys of those
@@ -78,10 +70,13 @@ class Planner(AggregatePlanning):
         properties: Mapping[str, str] | None = None,
         append_only: Container[str] = (),
         keys: Mapping[str, Sequence[str]] | None = None,
+        known: Known | None = None,
     ) -> None:
         self._c = catalyst
         self._append_only = append_only
         self._keys = keys or {}
+        self._known = Known() if known is None else known
+        self._choices = {}
         self._properties = properties or {}
         self._relations = relations
         self._collections = collections
@@ -99,10 +94,12 @@ class Planner(AggregatePlanning):
             schema, expressions = self._with_constant(schema, expressions)
             key = (EVERYTHING,)
         output = Arrangement(digest("view", name), key, schema, "its rows", tuple(expressions))
-        return ViewPlan(root, output)
+        return ViewPlan(root, output, self._choices)
 
     def _node(self, java: Any) -> Node:
         kind = self._c.kind(java)
+        if leads_to_inner_join(self._c, java):
+            return self._inner(java)
         if kind in _STATELESS:
             rewritten = self._without_subqueries(java)
             return self._node(rewritten) if rewritten is not None else self._stateless(java)
@@ -156,10 +153,27 @@ class Planner(AggregatePlanning):
 
     def _stateless(self, java: Any) -> Node:
         over = tuple(self._node(child) for child in self._c.children(java))
+        if self._c.kind(java) == "Project":
+            over = (self._reading(over[0], self._columns_in(java)),)
         operator, _, text = java.simpleString(100_000).partition(" ")
         return Stateless(
             self._identity(java, over), java, self._names(java), over, operator, _plain(text)
         )
+
+    def _reading(self, node: Node, needed: set[int]) -> Node:
+        """The same operator, whose input reads no more columns than are needed."""
+        c = self._c
+        if isinstance(node, Input):
+            read = [str(a.name()) for a in c.output(node.java) if c.id_of(a) in needed]
+            return replace(node, columns=tuple(read) or node.columns[:1])
+        if isinstance(node, Stateless) and node.operator == "Filter":
+            needed = needed | self._columns_in(node.java)
+            return replace(node, over=(self._reading(node.over[0], needed),))
+        return node
+
+    def _columns_in(self, java: Any) -> set[int]:
+        c = self._c
+        return {id for one in c.items(java.expressions()) for id in c.column_ids(one)}
 
     def _sort(self, java: Any) -> Node:
         return self._node(java.child())  # the rows of a view have no order
@@ -232,49 +246,6 @@ class Planner(AggregatePlanning):
         for subquery in found.values():
             plan = self._c.single_join(plan, subquery)
         return plan
-
-    # Joins.
-
-    def _join(self, java: Any) -> Node:
-        c = self._c
-        name = c.kind(java.joinType())
-        if name not in _KINDS:
-            raise self._refused(java, f"a join of type {java.joinType().sql()}")
-        rewritten = self._without_subqueries(java)
-        if rewritten is not None:
-            return self._node(rewritten)
-        null_aware = c.null_aware_keys(java)
-        if null_aware is not None:
-            return self._node(c.not_in(java, *null_aware))
-        equi = c.equi_join(java, lambda key: _comparable(c, key) is not None)
-        sides = [(java.left(), equi.left), (java.right(), equi.right)]
-        swapped = name == "RightOuter"
-        if swapped:
-            sides.reverse()
-        arranged, nodes = [], []
-        for plan, keys in sides:
-            node = self._node(plan)
-            nodes.append(node)
-            arranged.append(self._arranged(node, c.output(plan), keys))
-        texts = tuple(
-            f"{_plain(a.toString())} = {_plain(b.toString())}"
-            for a, b in zip(equi.left, equi.right, strict=True)
-        )
-        rest = None if equi.rest is None else _plain(equi.rest.toString())
-        return Join(
-            self._identity(java, tuple(nodes)),
-            java,
-            self._names(java),
-            _KINDS[name],
-            nodes[0],
-            nodes[1],
-            arranged[0],
-            arranged[1],
-            texts,
-            rest,
-            equi.rest,
-            swapped,
-        )
 
     # Operators that Spark computes again for touched keys; aggregates have a module of their own.
 

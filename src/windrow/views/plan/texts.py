@@ -10,6 +10,10 @@ EVERYTHING = "_all"  # the key of what has none
 ID = re.compile(r"#(\d+)L?")
 # Names in which Spark puts a number that differs from one process to the next.
 _NUMBERED = re.compile(r"(\blambda \w+?|\b_gen_alias|\b_common_expr|\b_we|\b_w)_?\d+(?=#|\b)")
+# Where in its query an expression stands, which some of Spark's print with the query's text.
+_CONTEXT = re.compile(
+    r",? ?SQLQueryContext\(.*?\),(?:None|Some\([^()]*\)),(?:None|Some\([^()]*\))\)", re.S
+)
 
 
 def _place(places: dict[str, int], id: str) -> str:
@@ -21,12 +25,12 @@ def _place(places: dict[str, int], id: str) -> str:
 
 def numbered(text: str, places: dict[str, int]) -> str:
     """A text in which columns are known by their places, the same in every process."""
-    return ID.sub(lambda m: _place(places, m[1]), _NUMBERED.sub(r"\1", text))
+    return ID.sub(lambda m: _place(places, m[1]), _NUMBERED.sub(r"\1", _CONTEXT.sub("", text)))
 
 
 def plain(text: str) -> str:
     """An expression for people: without the identities of its columns."""
-    return ID.sub("", _NUMBERED.sub(r"\1", text))
+    return ID.sub("", _NUMBERED.sub(r"\1", _CONTEXT.sub("", text)))
 
 
 def unique(names: Sequence[str]) -> list[str]:

@@ -23,6 +23,7 @@ from pyspark.sql.types import BooleanType, ByteType, LongType, StructField, Stru
 
 from windrow.spark.catalyst import Catalyst, SplitAggregate
 from windrow.spark.schemas import spark_to_arrow_schema
+from windrow.views.plan.inner import InnerJoin
 from windrow.views.plan.nodes import (
     Accumulate,
     Arrangement,
@@ -42,8 +43,10 @@ from windrow.views.plan.nodes import (
     ViewPlan,
     Windows,
 )
-from windrow.views.run import extremes, joining, reducing, stages, top_stages
+from windrow.views.run import extremes, reducing, stages, top_stages
+from windrow.views.run.join_frames import JoinFrames
 from windrow.views.run.levels import Level
+from windrow.views.run.pieces import Piece, attribute_of, nullable, value_of
 from windrow.views.run.task import Arranged, Job
 from windrow.views.run.top_thinning import Thin
 from windrow.views.stored import from_stored, stored_type, to_stored
@@ -52,16 +55,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-@dataclass(frozen=True)
-class Piece:
-    """A piece of Spark's plan: the columns of an operator's output, then `diff`."""
-
-    plan: Any
-    diff: Any
-
-
 @dataclass
-class Frames:
+class Frames(JoinFrames):
     """Builds the frame of one job.
 
     `places` maps names of arrangements to collections. `partitions` is None for a job on one
@@ -79,6 +74,7 @@ class Frames:
     names: dict[int, list[str]] = field(default_factory=dict)  # of a stage's columns; "": hidden
     _open: list[int] = field(default_factory=list)  # stages whose rows nobody has taken yet
     seen: set[str] = field(default_factory=set)  # arrangements that a stage has already
+    persisted: list[DataFrame] = field(default_factory=list)  # what Spark keeps until it has run
 
     def view(self, plan: ViewPlan) -> DataFrame:
         """The job that maintains a view. Its result is empty; stages report what they wrote."""
@@ -118,6 +114,8 @@ class Frames:
                 return self._stateless(node)
             case Join():
                 return self._join(node)
+            case InnerJoin():
+                return self._inner(node)
             case Distinct():
                 return self._distinct(node)
             case Accumulate():
@@ -134,7 +132,8 @@ class Frames:
 
     def _input(self, node: Input) -> Piece:
         c = self.catalyst
-        attributes = c.output(node.java)
+        names = set(node.columns)
+        attributes = [one for one in c.output(node.java) if str(one.name()) in names]
         count = self.partitions or 1
         numbers = c.spark.range(0, count, 1, count)
         gives = self._struct([*attributes, None])
@@ -146,6 +145,7 @@ class Frames:
             node.collection,
             node.columns,
             count,
+            self._first_read(node),
         )
         return self._output(numbers.mapInArrow(stage, gives), attributes)
 
@@ -184,112 +184,10 @@ class Frames:
             plan = c.project([*c.output(java), first.diff], plan)
         return Piece(plan, first.diff)
 
-    def _join(self, node: Join) -> Piece:
-        c = self.catalyst
-        left, right = self._build(node.left), self._build(node.right)
-        la, ra = node.left_arranged, node.right_arranged
-        frame, given = self._side_by_side(node, left, right)
-        states = self._arranged(la), self._arranged(ra)
-        everything = [*la.expressions, *ra.expressions]
-        residual = node.condition is not None
-        if node.kind == joining.INNER or not residual:
-            gives = self._joined_columns(node)
-            struct = self._struct([*gives, None])
-            stage: stages.Stage = stages.JoinSides(
-                self.job,
-                self._stage(node, takes=2),
-                given,
-                spark_to_arrow_schema(struct),
-                node.kind,
-                *states,
-            )
-            piece = self._output(frame.mapInArrow(stage, struct), gives)
-            if residual:
-                piece = Piece(c.filter(node.condition, piece.plan), piece.diff)
-            return self._as_join(node, piece)
-        numbers = [c.named(c.literal(0, LongType()), f"n{i}") for i in range(6)]
-        struct = self._struct([*numbers, *everything])
-        stage = stages.Candidates(
-            self.job,
-            self._stage(node, takes=2),
-            given,
-            spark_to_arrow_schema(struct),
-            node.kind,
-            *states,
-        )
-        pairs = self._columns(frame.mapInArrow(stage, struct), [*numbers, *everything], hidden=6)
-        match = c.named(node.condition, "match")
-        checked, given = self._given(
-            [*(one.toAttribute() for one in numbers), *map(_attribute, everything), match], pairs
-        )
-        gives = self._joined_columns(node)
-        struct = self._struct([*gives, None])
-        stage = stages.Settle(
-            self.job,
-            self._stage(node),
-            given,
-            spark_to_arrow_schema(struct),
-            node.kind,
-            *states,
-        )
-        return self._as_join(node, self._output(checked.mapInArrow(stage, struct), gives))
-
-    def _joined_columns(self, node: Join) -> list[Any]:
-        """The columns that a stage of a join gives, before `_diff`."""
-        left, right = node.left_arranged.expressions, node.right_arranged.expressions
-        if node.kind in (joining.SEMI, joining.ANTI):
-            return list(left)
-        if node.kind == joining.EXISTENCE:
-            return [*left, self.catalyst.output(node.java)[-1]]
-        return [*left, *right]
-
-    def _as_join(self, node: Join, piece: Piece) -> Piece:
-        """Without the keys that were computed, and with the columns in the order of the join's."""
-        plan = self.catalyst.project([*self.catalyst.output(node.java), piece.diff], piece.plan)
-        return Piece(plan, piece.diff)
-
-    def _side_by_side(self, node: Join, left: Piece, right: Piece) -> tuple[DataFrame, pa.Schema]:
-        """Both changes as one frame: side, `_diff`, columns of the left, columns of the right.
-
-        Of the other side's columns, a row has NULLs. Rows of a key come to one task.
-        """
-        c = self.catalyst
-        la, ra = node.left_arranged, node.right_arranged
-        rows = []
-        for side, piece, arrangement in ((0, left, la), (1, right, ra)):
-            values = [c.literal(side, ByteType()), piece.diff]
-            for other, one in ((0, la), (1, ra)):
-                values += [
-                    to_stored(c, _value(e))
-                    if one is arrangement and other == side
-                    else c.literal(None, stored_type(c.type_of(e)))
-                    for e in one.expressions
-                ]
-            if self.partitions is not None:
-                # What rows are brought together by: the key of their own side.
-                keys = [to_stored(c, _value(e)) for e in self._key_of(arrangement)]
-                values += keys
-            named = [c.named(one, f"c{i}") for i, one in enumerate(values)]
-            rows.append(c.project(named, piece.plan))
-        frame = c.frame(c.union(rows))
-        width = 2 + len(la.expressions) + len(ra.expressions)
-        if self.partitions is None:
-            frame = frame.coalesce(1)
-        else:
-            keys = frame.columns[width:]
-            has_key = la.key != ("_all",)
-            frame = frame.repartition(self.partitions if has_key else 1, *keys)
-            frame = frame.select(*frame.columns[:width])
-        return frame, spark_to_arrow_schema(_nullable(frame.schema))
-
-    def _key_of(self, arrangement: Arrangement) -> list[Any]:
-        names = arrangement.schema.names
-        return [arrangement.expressions[names.index(name)] for name in arrangement.key]
-
     def _distinct(self, node: Distinct) -> Piece:
         piece = self._build(node.over)
         frame, given = self._by_key(node.rows, piece)
-        gives = [_attribute(one) for one in node.rows.expressions]
+        gives = [attribute_of(one) for one in node.rows.expressions]
         struct = self._struct([*gives, None])
         stage = stages.Distinct(
             self.job,
@@ -300,7 +198,8 @@ class Frames:
         )
         return self._output(frame.mapInArrow(stage, struct), gives)
 
-    def _accumulate(self, node: Accumulate) -> Piece:
+    def _accumulate(self, node: Accumulate, raw: bool = False) -> Piece:
+        """`raw`: keys and results as they are, before what Spark makes of them."""
         c = self.catalyst
         piece = self._build(node.over)
         more = [] if node.basic is None else node.basic.rows.expressions[len(node.keys) :]
@@ -309,7 +208,7 @@ class Frames:
             has_key = node.totals.key != ("_all",)
             by = frame.columns[: len(node.keys)]
             frame = frame.repartition(self.partitions if has_key else 1, *by)
-        keys = [_attribute(one) for one in node.keys]
+        keys = [attribute_of(one) for one in node.keys]
         if node.basic is None:
             gives = [*keys, *node.results]
             struct = self._struct([*gives, None])
@@ -317,7 +216,7 @@ class Frames:
             found = self._output(frame.mapInArrow(stage, struct), gives)
         else:
             found = self._mixture(node, node.basic, frame, given)
-        if node.basic is None and len(node.output) == len(node.results):
+        if raw or (node.basic is None and len(node.output) == len(node.results)):
             return found
         basic = [] if node.basic is None else [f.resultAttribute() for f in node.basic.functions]
         return Piece(c.project([*keys, *basic, *node.output, found.diff], found.plan), found.diff)
@@ -360,7 +259,7 @@ class Frames:
         flag = c.named(c.literal(0, ByteType()), "flag")
         is_result = c.named(c.literal(False, BooleanType()), "is_result")
         passed = [c.named(c.null_like(one), str(one.name())) for one in node.results]
-        columns = [flag, is_result, *map(_attribute, basic.rows.expressions), *passed]
+        columns = [flag, is_result, *map(attribute_of, basic.rows.expressions), *passed]
         struct = self._struct(columns)
         known = self._reducing(node, given, struct)
         stage = reducing.ReduceSome(**known, rows=self._arranged(basic.rows))
@@ -368,13 +267,13 @@ class Frames:
         e = c.expressions
         is_row = e.Not(is_result.toAttribute())
         functions = [c.filtered_function(one, is_row) for one in basic.functions]
-        functions += [c.first_known(_attribute(one)) for one in passed]
+        functions += [c.first_known(attribute_of(one)) for one in passed]
         results = [*(one.resultAttribute() for one in basic.functions), *node.results]
-        keys = [_attribute(one) for one in node.keys]
+        keys = [attribute_of(one) for one in node.keys]
         split = SplitAggregate(keys, functions, results, [])
         found = c.aggregate(keys, split, flag.toAttribute(), plan)
         computed, given = self._given([c.output(found)[0], *basic.results.expressions], found)
-        gives = [_attribute(one) for one in basic.results.expressions]
+        gives = [attribute_of(one) for one in basic.results.expressions]
         struct = self._struct([*gives, None])
         difference = stages.Difference(
             self.job,
@@ -414,7 +313,7 @@ class Frames:
         ranked = top_stages.ranked_of(node)
         if self.partitions is not None:
             if self.fill or top_stages.can_thin(node):
-                struct = _nullable(frame.schema)
+                struct = nullable(frame.schema)
                 number = self._stage(node)
                 stored = top_stages.stored_of(node, self._arranged)
                 thin = Thin(self.job, number, given, given, ranked, stored)
@@ -422,7 +321,7 @@ class Frames:
             names = node.schema.names
             by = [frame.columns[names.index(name)] for name in node.key]
             frame = frame.repartition(self.partitions if node.key != ("_all",) else 1, *by)
-        gives = [_attribute(one) for one in base[: node.width]]
+        gives = [attribute_of(one) for one in base[: node.width]]
         if node.rank is not None:
             gives.append(node.rank)
         struct = self._struct([*gives, None])
@@ -438,7 +337,7 @@ class Frames:
         piece = self._build(node.over)
         frame, given = self._by_key(node.rows, piece)
         flag = c.named(c.literal(0, ByteType()), "flag")
-        columns = [flag, *map(_attribute, node.rows.expressions)]
+        columns = [flag, *map(attribute_of, node.rows.expressions)]
         struct = self._struct(columns)
         touched = stages.Touched(
             self.job,
@@ -456,7 +355,7 @@ class Frames:
             names = node.results.schema.names
             keys = [found.columns[1 + names.index(name)] for name in node.results.key]
             found = found.repartition(self.partitions if node.has_key else 1, *keys)
-        gives = [_attribute(one) for one in node.results.expressions]
+        gives = [attribute_of(one) for one in node.results.expressions]
         struct = self._struct([*gives, None])
         skip, limit = (node.offset, node.limit) if isinstance(node, TopK) else (0, None)
         difference = stages.Difference(
@@ -485,12 +384,12 @@ class Frames:
     def _given(self, expressions: Sequence[Any], plan: Any) -> tuple[DataFrame, pa.Schema]:
         """Expressions over a plan, as they are stored, under the names c0, c1, ..."""
         c = self.catalyst
-        named = [c.named(to_stored(c, _value(one)), f"c{i}") for i, one in enumerate(expressions)]
+        named = [c.named(to_stored(c, value_of(one)), f"c{i}") for i, one in enumerate(expressions)]
         frame = c.frame(c.project(named, plan))
         if self.partitions is None:
             # Some operators hide that there is one partition, and Spark would exchange its rows.
             frame = frame.coalesce(1)
-        return frame, spark_to_arrow_schema(_nullable(frame.schema))
+        return frame, spark_to_arrow_schema(nullable(frame.schema))
 
     def _struct(self, attributes: Sequence[Any | None]) -> StructType:
         """The columns that a stage gives; None stands for `_diff`."""
@@ -515,7 +414,7 @@ class Frames:
             return from_stored(c, column, c.type_of(attribute)) if stored else column
 
         found = [
-            c.renamed(own(column, attribute), _attribute(attribute))
+            c.renamed(own(column, attribute), attribute_of(attribute))
             for column, attribute in zip(c.output(plan), attributes, strict=False)
         ]
         return c.project([*found, *c.output(plan)[len(attributes) :]], plan)
@@ -525,10 +424,23 @@ class Frames:
         return Piece(plan, self.catalyst.output(plan)[-1])
 
     def _arranged(self, arrangement: Arrangement) -> Arranged:
+        about = arrangement.key, arrangement.schema
+        if arrangement.source is not None:  # those who read the relation's changes keep it
+            place = self.places[arrangement.name] if arrangement.is_kept else arrangement.source
+            return Arranged(place, *about, False)
         place = self.places[arrangement.name]
+        if arrangement.results is not None:
+            return Arranged(place, *about, False, results=arrangement.results)
         first = arrangement.name not in self.seen
         self.seen.add(arrangement.name)
-        return Arranged(place, arrangement.key, arrangement.schema, first, arrangement.order)
+        return Arranged(place, *about, first, arrangement.order)
+
+    def _first_read(self, node: Input) -> bool:
+        """Whether no other stage of this job has read this input before."""
+        known = f"input {node.collection}"
+        first = known not in self.seen
+        self.seen.add(known)
+        return first
 
     def _stage(self, node: Node | None, takes: int = 1) -> int:
         """The number of a new stage, which takes the rows of the last ones that nobody took."""
@@ -553,17 +465,3 @@ def _is_coarser(node: Recompute) -> bool:
         case Windows():
             return bool(node.partition) and len(node.results.key) < len(node.partition)
     return False
-
-
-def _nullable(schema: StructType) -> StructType:
-    return StructType([StructField(f.name, f.dataType, True) for f in schema])
-
-
-def _attribute(named: Any) -> Any:
-    """The attribute of a named expression: itself, if it is one."""
-    return named.toAttribute()
-
-
-def _value(named: Any) -> Any:
-    """What a named expression names."""
-    return named.child() if named.getClass().getSimpleName() == "Alias" else named

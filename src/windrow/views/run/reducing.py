@@ -19,14 +19,15 @@ import pyarrow as pa
 
 from windrow.algebra.grouping import group_sums
 from windrow.algebra.kinds.kind import ROWS
-from windrow.errors import DataError, WindrowError
+from windrow.errors import DataError
 from windrow.rows.types import single_chunk
 from windrow.updates import DIFF
 from windrow.views.plan.reductions import Accumulated, Extreme
 from windrow.views.run.extremes import Extremes
 from windrow.views.run.joining import side_of
+from windrow.views.run.results import lowered, states_of
 from windrow.views.run.stages import GONE, ROW, UNTOUCHED, Stage, check_weights, ordered
-from windrow.views.run.task import EVERYTHING, Arranged, Task
+from windrow.views.run.task import Arranged, Task
 from windrow.views.run.weighted import (
     Groups,
     Weighted,
@@ -125,20 +126,7 @@ class Reduce(Stage):
 
     def _results(self, totals: Weighted) -> list[pa.Array]:
         """The results of groups, from their totals."""
-        names = list(self.totals.key)
-        stored = [single_chunk(c) for c in totals.rows.drop_columns(names).columns]
-        columns = []
-        place = 1
-        for one, type_ in zip(self.functions, self.types, strict=True):
-            if isinstance(one, Extreme):
-                columns.append(stored[place])
-                place += 1
-                continue
-            width = len(one.fields)
-            states = _structs(one, stored[0], stored[place : place + width])
-            columns.append(_lowered(one, states, type_, totals.rows.select(names)))
-            place += width
-        return columns
+        return lowered(self.functions, self.types, self.totals.key, totals)
 
     def _entered(self, task: Task, delta: Weighted, numbers: tuple[int, ...]) -> Weighted:
         """What enters and leaves a set of distinct values, once each."""
@@ -252,13 +240,6 @@ class _Totals:
         return _Totals(columns[0].fill_null(0).to_numpy(), columns)
 
 
-def _structs(one: Accumulated, rows: pa.Array, columns: Sequence[pa.Array]) -> pa.Array:
-    """States from the columns that are kept of them. Of distinct values, each is a row."""
-    counts = columns[0] if one.distinct else rows
-    arrays = [counts, *columns]
-    return pa.StructArray.from_arrays(arrays, fields=one.states.fields)
-
-
 def _accumulated(
     one: Accumulated,
     entered: Weighted,
@@ -283,7 +264,7 @@ def _accumulated(
     lifted = states.lift(values, None, numbers, count, entered.weights)
     known = np.flatnonzero(before.columns[0].is_valid().to_numpy(zero_copy_only=False))
     there = pa.array(known)
-    old = _structs(one, before.columns[0].take(there), [column.take(there) for column in was])
+    old = states_of(one, before.columns[0].take(there), [column.take(there) for column in was])
     both = pa.concat_arrays([old, lifted])
     made = states.combine(both, np.concatenate([known, np.arange(count)]), count)
     fields = [field.name for field in states.fields]
@@ -308,36 +289,3 @@ def _check_rows(keys: pa.Table, rows: np.ndarray) -> None:
             f"{below.size} groups lose rows that are not there, the first is {key}. State and "
             "inputs do not agree; REFRESH the view to rebuild it"
         )
-
-
-def _lowered(one: Accumulated, states: pa.Array, type_: pa.DataType, keys: pa.Table) -> pa.Array:
-    """The results of states in the type that Spark gives them; `keys` are their groups."""
-
-    def results(part: pa.Array) -> pa.Array:
-        found = one.states.lower(part)
-        return found if found.type == type_ else found.cast(type_)
-
-    try:
-        return results(states)
-    except (WindrowError, pa.ArrowInvalid) as error:
-        row = _first_failing(results, states)
-        columns = [name for name in keys.column_names if name != EVERYTHING]
-        group = {name: keys.column(name)[row].as_py() for name in columns}
-        of = f" of the group {group}" if group else ""
-        raise DataError(
-            f"[ARITHMETIC_OVERFLOW] a result of {one.function.name}{of} does not fit {type_}; cast "
-            "the values to DOUBLE, or to a smaller DECIMAL, first"
-        ) from error
-
-
-def _first_failing(attempt: Callable[[pa.Array], Any], values: pa.Array) -> int:
-    """The position of the first value with which an attempt fails, of which there is one."""
-    start, end = 0, len(values)
-    while end - start > 1:
-        middle = (start + end) // 2
-        try:
-            attempt(values.take(pa.array(np.arange(start, middle))))
-            start = middle
-        except (WindrowError, pa.ArrowInvalid):
-            end = middle
-    return start

@@ -4,6 +4,7 @@ Columns that flow between Spark and a stage have the names c0, c1, ...; a stage 
 under which its state keeps them. What each takes and gives:
 
     ReadChanges     nothing                                -> columns of an input, _diff
+    ReadSides       nothing                                -> side, _diff, columns of all inputs
     Constants       columns, _diff                         -> the same, or nothing
     JoinSides       side, _diff, left columns, right ones  -> left columns, right ones, _diff
     Candidates      the same                               -> pairs to evaluate the condition of
@@ -17,7 +18,7 @@ under which its state keeps them. What each takes and gives:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,6 +35,7 @@ from windrow.views.run.task import Arranged, Job, Task
 from windrow.views.run.weighted import (
     Weighted,
     batches_of,
+    chunks,
     concatenated,
     distinct,
     number_rows,
@@ -115,22 +117,75 @@ class ReadChanges(Stage):
     collection: str
     columns: tuple[str, ...]
     slices: int
+    first: bool  # of this job's stages that read this input
 
     def compute(self, task: Task, table: pa.Table) -> Iterator[pa.Table]:
-        collection, run = task.collection(self.collection), task.run
-        columns = list(self.columns)
-        if run.fill:
-            read = collection.snapshot(run.time, columns=columns)
-        else:
-            read = collection.changes(run.lower, run.time + 1, columns=columns)
-        plan = read.plan(self.slices)
         for number in table.column(0).to_pylist():
-            if number < len(plan.slices):
-                batches = read_slice(read.scan, plan.slices[number], read.level, Counters())
-                found = pa.Table.from_batches(list(batches), schema=read.schema)
-                # What is left of rows after a projection may be equal, and cancel.
-                rows = Weighted.of(found.select([*columns, DIFF]))
-                yield (rows if run.fill else rows.consolidated()).updates()
+            yield changes_of(
+                task, self.collection, self.columns, self.first, number, self.slices
+            ).updates()
+
+
+def changes_of(
+    task: Task,
+    id: str,
+    columns: Sequence[str],
+    first: bool,
+    number: int = 0,
+    slices: int = 1,
+) -> Weighted:
+    """A slice of the changes of an input in this run; in a fill, of all that there is.
+
+    The rows of a relation by key, which all views share, are kept by the job that the run names:
+    by the stage that is `first` to read the relation.
+    """
+    run, collection = task.run, task.collection(id)
+    kept = [task.collection(one) for one in run.arranges.get(id, ())] if first else []
+    every = dict.fromkeys([*columns, *(name for one in kept for name in one.spec.schema.names)])
+    if run.fill:
+        read = collection.snapshot(run.time, columns=list(every))
+    else:
+        read = collection.changes(run.lower, run.time + 1, columns=list(every))
+    parts = read.plan(slices).slices
+    if number >= len(parts):
+        return Weighted.of(read.schema.empty_table().select([*columns, DIFF]))
+    batches = read_slice(read.scan, parts[number], read.level, Counters())
+    found = pa.Table.from_batches(list(batches), schema=read.schema)
+    for one in kept:
+        rows = Weighted.of(found.select([*one.spec.schema.names, DIFF]))
+        task.append(one, rows if run.fill else rows.consolidated())
+    # What is left of rows after a projection may be equal, and cancel.
+    rows = Weighted.of(found.select([*columns, DIFF]))
+    return rows if run.fill else rows.consolidated()
+
+
+@dataclass(frozen=True)
+class SideRead:
+    """An input among those that are read side by side."""
+
+    number: int
+    collection: str
+    columns: tuple[str, ...]
+    first: bool
+
+
+@dataclass(frozen=True)
+class ReadSides(Stage):
+    """The changes of several inputs: the number of the input, `_diff`, columns of all of them."""
+
+    inputs: tuple[SideRead, ...]
+
+    def compute(self, task: Task, table: pa.Table) -> Iterator[pa.Table]:
+        start = 2
+        for one in self.inputs:
+            found = changes_of(task, one.collection, one.columns, one.first)
+            columns = [pa.nulls(found.size, field.type) for field in self.gives]
+            columns[0] = pa.array(np.full(found.size, one.number, np.int8))
+            columns[1] = pa.array(found.weights)
+            columns[start : start + len(one.columns)] = chunks(found.rows)
+            start += len(one.columns)
+            if found.size:
+                yield pa.table(columns, names=self.gives.names)
 
 
 @dataclass(frozen=True)

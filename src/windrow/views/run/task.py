@@ -23,10 +23,11 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 from pyspark.accumulators import Accumulator, AccumulatorParam
 
@@ -35,6 +36,8 @@ from windrow.errors import StorageError, WindrowError
 from windrow.spark.tasks import Written, WrittenFile
 from windrow.storage.store import Store
 from windrow.views.collections import Collection
+from windrow.views.plan.nodes import Results
+from windrow.views.run.results import results_of
 from windrow.views.run.weighted import Weighted
 
 if TYPE_CHECKING:
@@ -51,7 +54,7 @@ class Arranged:
 
     Several operators may share a collection. All of them see the same changes of it, so it is
     enough that one writes them: of a job, the stage that is `first` to have it, and of several
-    jobs the one whose run says so.
+    jobs the one whose run says so. The collection may have more columns than `schema`.
     """
 
     collection: str
@@ -59,6 +62,7 @@ class Arranged:
     schema: pa.Schema
     first: bool
     order: tuple[str, ...] = ()
+    results: Results | None = None  # rows are totals; `schema` is that of what follows from them
 
     @property
     def has_key(self) -> bool:
@@ -89,6 +93,8 @@ class Run:
     written: list[str]  # collections that this job writes; those of others it only reads
     collections: Mapping[str, Mapping[str, Any]] = field(repr=False)
     probe: Probe | None = None
+    # Relations whose rows by key this job keeps: their collections, to those of what is kept.
+    arranges: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     def to_json(self) -> bytes:
         return json.dumps(asdict(self)).encode()
@@ -171,10 +177,14 @@ class Task:
         self._started = time.perf_counter()
         self.run = job.load()
         self._written: dict[str, list[Written]] = {}
+        self._collections: dict[str, Collection] = {}
         self.counts: dict[str, int] = {}
 
     def collection(self, id: str) -> Collection:
-        return Collection.from_json(self.run.collections[id], self._job.folder.options)
+        if id not in self._collections:
+            found = Collection.from_json(self.run.collections[id], self._job.folder.options)
+            self._collections[id] = found
+        return self._collections[id]
 
     def old(self, arranged: Arranged, keys: pa.Table | None) -> Weighted:
         """The rows of `keys` (None: all rows) as they were before the tick."""
@@ -186,17 +196,32 @@ class Task:
             return empty
         if not arranged.has_key:
             keys = None
-        read = collection.snapshot(self.run.lower - 1, keys=keys)
+        elif keys is not None:
+            keys = keys.select(list(collection.spec.key))
+        columns = [name for name in arranged.schema.names if name in collection.spec.schema.names]
+        if arranged.results is not None:
+            columns = list(collection.spec.schema.names)
+        read = collection.snapshot(self.run.lower - 1, keys=keys, columns=columns)
         found = Weighted.of(read.to_table())
         self.counts["looked_up"] = self.counts.get("looked_up", 0) + found.size
+        if arranged.results is not None:
+            return results_of(arranged.results, arranged.schema, found)
+        if len(columns) < len(arranged.schema):  # what has no key is a relation's own rows
+            constant = pa.array(np.zeros(found.size, np.int8))
+            return Weighted(found.rows.append_column(EVERYTHING, constant), found.weights)
         return found
 
     def write(self, arranged: Arranged, delta: Weighted) -> None:
         id = arranged.collection
-        if arranged.first and id in self.run.written and delta.size:
-            writer = self.collection(id).writer(self.run.time)
+        if arranged.first and id in self.run.written:
+            self.append(self.collection(id), delta)
+
+    def append(self, collection: Collection, delta: Weighted) -> None:
+        """Write a change of a collection, whose columns it has."""
+        if delta.size:
+            writer = collection.writer(self.run.time)
             batches = delta.updates().to_batches(max_chunksize=1 << 20)
-            self._written.setdefault(id, []).append(writer.write(batches))
+            self._written.setdefault(collection.id, []).append(writer.write(batches))
 
     def report(self, row: list[str] | None = None, **counts: int) -> None:
         """Tell the driver what this stage wrote. Before anything is passed on: see `Task`.
