@@ -97,7 +97,7 @@ LITERALS = {
     "words": ["array('a')", "array('b', 'a')"],
     "struct": ["named_struct('a', 1, 'b', 'a')"],
     "map": ["map('p', 1)"],
-    "span": ["INTERVAL '1 00:00:00.000001' DAY TO SECOND", "INTERVAL '0' DAY TO SECOND"],
+    "span": ["INTERVAL '1 00:00:00.000001' DAY TO SECOND", "INTERVAL '0 00:00:00' DAY TO SECOND"],
     "items": ["array(named_struct('sku', 'a', 'qty', 1))"],
     "deep": ["named_struct('p', named_struct('q', 1, 'r', array('a')), 's', DATE '2024-03-01')"],
 }
