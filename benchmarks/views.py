@@ -6,7 +6,10 @@ join. Spark computes the same two queries over the same rows as Parquet files, i
 and its result goes nowhere (`noop`); what it takes to store it is given beside. Everything runs
 several times, and medians are compared.
 
-    python benchmarks/views.py [--scale 1.0] [--repeats 5] [--skip growth]
+Then the same over tables of two sizes, reductions over trips of taxis (`views_taxi`), the first
+rows by each plan (`views_topk`), and the queries of TPC-H (`views_tpch`).
+
+    python benchmarks/views.py [--scale 1.0] [--repeats 5] [--skip growth taxi topk tpch]
 """
 
 from __future__ import annotations
@@ -23,9 +26,13 @@ from typing import Any
 from peak_memory import PeakMemory
 from views_data import DIMS, FACTS, Changes, say, timed, write_dims, write_facts
 from views_taxi import taxi, taxi_growth
+from views_topk import topk_costs
+from views_tpch import measured as tpch
 
 ROWS, CHANGES = 10_000_000, 10_000
 GROWTH = (1_000_000, 20_000_000)
+SECTIONS = ("joins", "growth", "taxi", "topk", "tpch")
+TOPK_SHARE = 0.1  # of the rows; a stack of eight levels stores most of them eight times
 
 VIEWS = {
     "totals": "SELECT key, count(*) AS n, sum(amount) AS total, max(value) AS top"
@@ -161,11 +168,11 @@ def beside_spark(spark: Any, root: Path, rows: int, repeats: int) -> dict[str, A
     }
 
 
-def growth(spark: Any, root: Path, scale: float, repeats: int) -> dict[str, Any]:
+def growth(spark: Any, root: Path, sizes: tuple[int, int], repeats: int) -> dict[str, Any]:
     """The same changes over tables of two sizes."""
     found = []
-    for rows in GROWTH:
-        base = Base(spark, root / f"rows_{rows}", int(rows * scale))
+    for rows in sizes:
+        base = Base(spark, root / f"rows_{rows}", rows)
         found.append(median(base.ticks(CHANGES, repeats)[0]))
         base.remove()
     return {"tick_growth": found[1] / found[0], "tick_growth_seconds": found}
@@ -175,22 +182,29 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--scale", type=float, default=1.0, help="1.0 is 10 M rows")
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--skip", nargs="*", default=[], choices=["growth", "taxi"])
+    parser.add_argument("--skip", nargs="*", default=[], choices=SECTIONS)
     options = parser.parse_args()
     rows = int(ROWS * options.scale)
     out: dict[str, Any] = {"rows": rows, "changes": CHANGES}
     with tempfile.TemporaryDirectory(prefix="windrow-bench-") as folder:
         os.environ.setdefault("WINDROW_CACHE", f"{folder}/cache")
         spark = session()
+        root, repeats = Path(folder), options.repeats
+        sizes = int(GROWTH[0] * options.scale), int(GROWTH[1] * options.scale)
+        wanted = [one for one in SECTIONS if one not in options.skip]
         with PeakMemory(os.getpid(), ["java"]) as memory:
-            out |= beside_spark(spark, Path(folder), rows, options.repeats)
-            if "growth" not in options.skip:
-                out |= growth(spark, Path(folder), options.scale, options.repeats)
-            if "taxi" not in options.skip:
-                out |= taxi(spark, Path(folder), rows, options.repeats)
-            if "taxi" not in options.skip and "growth" not in options.skip:
-                sizes = int(GROWTH[0] * options.scale), int(GROWTH[1] * options.scale)
-                out |= taxi_growth(spark, Path(folder), sizes, options.repeats)
+            if "joins" in wanted:
+                out |= beside_spark(spark, root, rows, repeats)
+            if "growth" in wanted:
+                out |= growth(spark, root, sizes, repeats)
+            if "taxi" in wanted:
+                out |= taxi(spark, root, rows, repeats)
+            if "taxi" in wanted and "growth" in wanted:
+                out |= taxi_growth(spark, root, sizes, repeats)
+            if "topk" in wanted:
+                out |= topk_costs(spark, root / "topk", int(rows * TOPK_SHARE), repeats=repeats)
+            if "tpch" in wanted:
+                out |= tpch(spark, root, str(options.scale), repeats)
         out["memory_mib"] = memory.peak
         spark.stop()
     print(json.dumps({k: round(v, 4) if isinstance(v, float) else v for k, v in out.items()}))

@@ -14,12 +14,12 @@ import argparse
 import json
 import os
 import statistics
-import sys
 import tempfile
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+from views_data import say, timed
 
 ROWS, GROUPS = 10_000_000, 10
 KS = (1, 10, 1000)
@@ -72,7 +72,7 @@ def topk_costs(
             if plan == "monotonic":
                 bound = max(bound, one.most_of_a_group() / k)
             one.drop()
-            print(f"top {k}, {plan}: {measured[f'k={k}'][plan]}", file=sys.stderr, flush=True)
+            say(f"top {k}, {plan}: {measured[f'k={k}'][plan]}")
     found: dict[str, Any] = {"topk_rows": rows, "topk_groups": groups, "topk": measured}
     if "monotonic" in plans:
         found["topk_monotonic_rows"] = bound
@@ -87,7 +87,7 @@ class _Measured:
         self.name = f"top_{plan}_{k}"
         properties = _PROPERTIES[plan].format(group=group)
         query = _QUERY.format(table=self.table, k=k)
-        self.build = _timed(
+        self.build = timed(
             lambda: project.sql(
                 f"CREATE MATERIALIZED VIEW {self.name} TBLPROPERTIES ({properties}) AS {query}"
             )
@@ -115,7 +115,7 @@ class _Measured:
     def _tick(self, row: dict[str, int], diff: int) -> float:
         """Seconds of a tick that takes one change in."""
         self.project.table(self.table).apply([{**row, "_diff": diff}])
-        return _timed(self.project.tick)
+        return timed(self.project.tick)
 
     def _kept(self) -> list[Any]:
         """What the operators of the view keep, as tables with `_diff`."""
@@ -137,12 +137,6 @@ class _Measured:
 
 def _records(table: Any) -> int:
     return int(table.num_rows)
-
-
-def _timed(work: Callable[[], Any]) -> float:
-    started = time.perf_counter()
-    work()
-    return time.perf_counter() - started
 
 
 def _median(times: list[float]) -> float:

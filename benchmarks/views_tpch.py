@@ -19,26 +19,17 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from peak_memory import PeakMemory
+from views_data import say, timed
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "views"))
 
 SHARE = 0.001  # of the orders that change in a tick
 SETTINGS = {"spark.sql.ansi.enabled": "true", "spark.sql.session.timeZone": "UTC"}
-
-
-def say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
-
-
-def timed(work: Callable[[], Any]) -> float:
-    started = time.perf_counter()
-    work()
-    return time.perf_counter() - started
 
 
 class Base:
@@ -119,6 +110,12 @@ class Base:
                 wrong.append(name)
         return wrong
 
+    def estimate_error(self) -> float | None:
+        """The median of how far the estimates of arrangements were off."""
+        from windrow.views.costs.catalogue import estimate_error
+
+        return estimate_error(self.project.costs(exact=True))
+
     def kept(self) -> dict[str, Any]:
         """Bytes and records of what all views keep together, and of what each keeps."""
         history = self.project._statements.history
@@ -151,6 +148,7 @@ def measured(
         ticks.append(base.tick())
         say(f"tick: {ticks[-1][0]:.2f} s")
     recomputed = base.recompute(repeats)
+    error = base.estimate_error()
     tick = statistics.median(one for one, _ in ticks[1:])
     wrong = base.differences()
     each = {
@@ -168,6 +166,7 @@ def measured(
         "tpch_job_seconds": {name: round(value, 3) for name, value in each.items()},
         "tpch_recompute_each": {name: round(value, 3) for name, value in recomputed.items()},
         "tpch_differences": wrong,
+        "estimate_error": error,
         **base.kept(),
     }
 
