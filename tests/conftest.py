@@ -67,8 +67,16 @@ def example() -> Example:
 
 @pytest.fixture
 def many() -> Callable[..., int]:
-    """How often to repeat what a test does many times: fewer times, if enough, in `make quick`."""
-    return lambda times, enough=50: min(times, enough) if PROFILE == "quick" else times
+    """How often to repeat what a test does many times: a third of it, unless that is not enough, in
+    `make test`, and just enough in `make quick`."""
+    shares = {"long": 1, "quick": 10**9}
+    return lambda times, enough=50: min(times, max(enough, times // shares.get(PROFILE, 3)))
+
+
+@pytest.fixture
+def stride() -> Callable[[int], int]:
+    """From one place to the next, of many that are all alike; `make test-long` leaves out none."""
+    return lambda places: 1 if PROFILE == "long" else places
 
 
 # A process of its own: delta-rs may hold the interpreter's lock while it waits for the store, so

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
@@ -52,10 +53,10 @@ def test_a_sound_shard(folder: Path) -> None:
     assert (found.entries, found.parts, found.unchecked_parts, found.problems) == (9, 8, 0, [])
 
 
-def test_every_byte_of_a_part_counts(folder: Path) -> None:
+def test_every_byte_of_a_part_counts(folder: Path, stride: Callable[[int], int]) -> None:
     (path, *_) = sorted(folder.glob("*.parquet"))
     whole = path.read_bytes()
-    for at in range(4, len(whole)):  # the first four are the magic, which nobody reads
+    for at in range(4, len(whole), stride(5)):  # the first four are the magic: nobody reads them
         flip(path, at)
         assert problems(folder) == [(path.name, "is damaged")]
         path.write_bytes(whole)
