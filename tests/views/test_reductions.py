@@ -204,7 +204,7 @@ def test_an_overflow_fails_the_tick_and_is_repaired(spark: Any, tmp_path: Path) 
     project.sql("CREATE TABLE t (id INT, n BIGINT)")
     project.sql("CREATE MATERIALIZED VIEW s AS SELECT sum(n) AS s FROM t")
     project.sql("INSERT INTO t VALUES (1, 9223372036854775807), (2, 1)")
-    with pytest.raises(DataError, match=r"view s: .*BIGINT"):
+    with pytest.raises(DataError, match=r"view s, operator Reduce sum\(n\): .*BIGINT"):
         project.tick()
     project.sql("DELETE FROM t WHERE id = 2")
     project.tick()

@@ -121,7 +121,7 @@ class Planner(AggregatePlanning, JoinPlanning):
 
     def _logicalrdd(self, java: Any) -> Node:
         name = self._relations.get(int(java.rdd().id()))
-        if name is None:
+        if name is None or name not in self._collections:
             raise UnsupportedSQL(
                 "a view can only read tables, sources and views of its project; this DataFrame "
                 "reads something else"

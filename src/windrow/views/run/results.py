@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from windrow.errors import DataError, WindrowError
 from windrow.rows.types import single_chunk
+from windrow.spark.schemas import arrow_to_spark_schema
 from windrow.updates import DIFF
 from windrow.views.plan.nodes import Results
 from windrow.views.plan.reductions import Accumulated, Extreme
@@ -73,9 +74,14 @@ def _lowered(one: Accumulated, states: pa.Array, type_: pa.DataType, keys: pa.Ta
         group = {name: keys.column(name)[row].as_py() for name in columns}
         of = f" of the group {group}" if group else ""
         raise DataError(
-            f"[ARITHMETIC_OVERFLOW] a result of {one.function.name}{of} does not fit {type_}; cast "
-            "the values to DOUBLE, or to a smaller DECIMAL, first"
+            f"[ARITHMETIC_OVERFLOW] a result of {one.function.name}{of} does not fit "
+            f"{_sql_name(type_)}; cast the values to DOUBLE, or to a smaller DECIMAL, first"
         ) from error
+
+
+def _sql_name(type_: pa.DataType) -> str:
+    (field,) = arrow_to_spark_schema(pa.schema([("result", type_)]))
+    return str(field.dataType.simpleString()).upper()
 
 
 def _first_failing(attempt: Callable[[pa.Array], Any], values: pa.Array) -> int:
