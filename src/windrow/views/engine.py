@@ -440,7 +440,7 @@ class ViewEngine:
         )
 
     def _rebuild(self, wanted: _Wanted, *, same_columns: bool) -> None:
-        """Make a view anew, and with it all views that read it: their state belongs to its rows."""
+        """Rebuild a view, and with it all views that read it: their state belongs to its rows."""
         readers = self._relations.readers_of(wanted.name)
         if readers and same_columns:
             before = _types(self._relations.find(wanted.name).schema)
