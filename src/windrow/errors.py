@@ -76,6 +76,14 @@ class StorageUnavailableError(StorageError):
     """
 
 
+class NotServedError(WindrowError):
+    """A name that nothing is served under."""
+
+
+class RequestError(WindrowError):
+    """A request for features that cannot be answered as it is: a wrong key, type or time."""
+
+
 class SQLError(WindrowError):
     """A statement that Spark cannot parse or analyse, or that fails as it runs.
 

@@ -1,0 +1,1 @@
+"""Stores: where records rest. LMDB on one machine, Redis for many."""
