@@ -70,8 +70,8 @@ class Served(Protocol):
 class Description:
     """What can be fetched under a name.
 
-    `keys` and `features` are names with Arrow types; `inputs` are further columns that a request has
-    to give, of which derived features are made. `groups` says for each feature its group's name.
+    `keys` and `features` are names with Arrow types; `inputs` are further columns that a request
+    has to give, of which derived features are made. `groups` says for each feature its group.
     """
 
     name: str
