@@ -9,8 +9,9 @@ A declaration is a frozen dataclass whose fields are the function's parameters. 
     over_ranges    its results over ranges of rows, see `ranges`
     over_spans     its results where each row counts for a span of queries, see `spans`
     over_both      its results where most rows count by ranges and some by spans, see `both`
+    words          its states as machine words, see `words`
 
-The last three follow from the states, and are declared where there is a faster way. Everything else
+The last four follow from the states, and are declared where there is a faster way. Everything else
 dispatches on the declaration; no other place tests for a function's name.
 """
 
@@ -29,6 +30,7 @@ from windrow.algebra.law import Law
 from windrow.algebra.ranges import Column, Ranges
 from windrow.algebra.spans import SpannedColumn
 from windrow.algebra.types import Values
+from windrow.algebra.words import Words
 from windrow.errors import DefinitionError
 
 LARGEST_K = 10_000
@@ -84,6 +86,10 @@ class Function(ABC):
 
     def over_both(self, both: Both) -> pa.Array | None:
         """The result for each query, of its range and of spans; None: of spans, for all values."""
+        return None
+
+    def words(self, value: pa.DataType) -> Words | None:
+        """Its states over values of a type as machine words; None: by states."""
         return None
 
 

@@ -17,6 +17,7 @@ from windrow.algebra.ranges import Column, Ranges
 from windrow.algebra.registry import declare
 from windrow.algebra.spans import SpannedColumn, Spans
 from windrow.algebra.types import BOOLEANS
+from windrow.algebra.words import Part, Result, Words
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,9 @@ class BoolAnd(Truth):
         every: np.ndarray = trues == counts
         return every
 
+    def words(self, value: pa.DataType) -> Words:
+        return Words(Part.TRUES, Result.ALL_TRUE)
+
 
 @declare
 @dataclass(frozen=True)
@@ -74,3 +78,6 @@ class BoolOr(Truth):
     def _of(self, trues: np.ndarray, counts: np.ndarray) -> np.ndarray:
         some: np.ndarray = trues > 0
         return some
+
+    def words(self, value: pa.DataType) -> Words:
+        return Words(Part.TRUES, Result.ANY_TRUE)

@@ -14,6 +14,7 @@ from windrow.algebra.ranges import Column, Ranges
 from windrow.algebra.registry import declare
 from windrow.algebra.spans import SpannedColumn
 from windrow.algebra.types import ANYTHING
+from windrow.algebra.words import Part, Result, Words
 
 
 @declare
@@ -44,3 +45,6 @@ class Count(Function):
 
     def over_both(self, both: Both) -> pa.Array:
         return pa.array(both.counts, pa.int64())
+
+    def words(self, value: pa.DataType) -> Words:
+        return Words(Part.COUNT, Result.COUNT)

@@ -18,6 +18,7 @@ from windrow.algebra.registry import declare
 from windrow.algebra.spans import SpannedColumn, tree_best, tree_largest
 from windrow.algebra.tree import range_best
 from windrow.algebra.types import SCALARS
+from windrow.algebra.words import Part, Words, word_result
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,7 @@ class Extreme(Function):
 
     takes = SCALARS
     order: ClassVar[Order]
+    part: ClassVar[Part]
 
     def result(self, value: pa.DataType) -> pa.DataType:
         return value
@@ -36,6 +38,10 @@ class Extreme(Function):
     def lower(self, held: Held) -> pa.Array:
         starts, values = value_lists(held)
         return values.take(pa.array(starts[:-1], mask=held.empty))
+
+    def words(self, value: pa.DataType) -> Words | None:
+        result = word_result(value)
+        return None if result is None else Words(self.part, result)
 
     def over_spans(self, column: SpannedColumn) -> pa.Array:
         at = self._in_spans(column)
@@ -102,6 +108,7 @@ class Min(ByValue):
     name = "min"
     code = 7
     order = Order()
+    part = Part.LEAST
 
 
 @declare
@@ -112,6 +119,7 @@ class Max(ByValue):
     name = "max"
     code = 8
     order = Order(descending=True)
+    part = Part.MOST
 
 
 @declare
@@ -122,6 +130,7 @@ class First(ByTime):
     name = "first"
     code = 9
     order = Order(by_time=True)
+    part = Part.EARLIEST
 
 
 @declare
@@ -132,3 +141,4 @@ class Last(ByTime):
     name = "last"
     code = 10
     order = Order(by_time=True, descending=True)
+    part = Part.LATEST

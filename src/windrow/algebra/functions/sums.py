@@ -33,6 +33,7 @@ from windrow.algebra.ranges import Column, Ranges
 from windrow.algebra.registry import declare
 from windrow.algebra.spans import SpannedColumn
 from windrow.algebra.types import NUMBERS, sum_type
+from windrow.algebra.words import Part, Result, Words
 from windrow.errors import DataError
 from windrow.rows.hashing import decimal_halves
 
@@ -106,6 +107,9 @@ class Sum(Total):
             return null_where(column.float_sums, nothing, pa.float64())
         return _bigints(*_integer_sums(column), nothing)
 
+    def words(self, value: pa.DataType) -> Words | None:
+        return _words(value, Result.SUM, Result.FLOAT_SUM)
+
     def _over_both(self, both: Both) -> pa.Array:
         nothing = both.counts == 0
         if t.is_floating(both.column.values.type):
@@ -147,11 +151,21 @@ class Avg(Total):
             sums = _rounded(*_integer_sums(column))
         return null_where(sums / np.maximum(counts, 1), counts == 0, pa.float64())
 
+    def words(self, value: pa.DataType) -> Words | None:
+        return _words(value, Result.MEAN, Result.FLOAT_MEAN)
+
     def _over_both(self, both: Both) -> pa.Array:
         counts = both.counts
         floating = t.is_floating(both.column.values.type)
         sums = both.float_sums if floating else _rounded(*both.integer_sums)
         return null_where(sums / np.maximum(counts, 1), counts == 0, pa.float64())
+
+
+def _words(value: pa.DataType, exact: Result, rounded: Result) -> Words | None:
+    """Sums of decimals may need more than 128 bits on the way."""
+    if t.is_decimal(value):
+        return None
+    return Words(Part.FLOATS, rounded) if t.is_floating(value) else Words(Part.INTEGERS, exact)
 
 
 def _check_overflow(fits: bool, type_: str) -> None:
