@@ -21,7 +21,7 @@ from windrow.errors import DataError
 from windrow.features.inputs.layout import EVENT_TIME, Layout
 from windrow.online import folding
 from windrow.online.evaluate import Evaluator
-from windrow.online.folding import TAKEN_IN, Batch, Folding
+from windrow.online.folding import Batch, Folding
 from windrow.online.keys import key_bytes
 from windrow.online.records import Found
 from windrow.online.served import ServedGroup
@@ -52,7 +52,7 @@ def served_of(
 
 
 def rows_table(served: ServedGroup, rows: list[dict[str, Any]]) -> pa.Table:
-    """Rows in the columns of the arrangement; `known`, `diff` and `taken_in` are theirs."""
+    """Rows in the columns of the arrangement; `known` and `diff` are theirs."""
     layout = served.layout
     columns = {
         name: pa.array([row[key] for row in rows], type_)
@@ -64,7 +64,6 @@ def rows_table(served: ServedGroup, rows: list[dict[str, Any]]) -> pa.Table:
     if layout.changing:
         columns[KNOWN_AT] = pa.array([row["known"] for row in rows], pa.int64())
     columns[DIFF] = pa.array([row.get("diff", 1) for row in rows], pa.int64())
-    columns[TAKEN_IN] = pa.array([row["taken_in"] for row in rows], pa.int64())
     return pa.table(columns)
 
 
@@ -82,6 +81,21 @@ def apply(served: ServedGroup, records: Records, rows: list[dict[str, Any]], **h
             records.pop(key, None)
         else:
             records[key] = record
+
+
+def interrupted(
+    data: st.DataObject,
+    served: ServedGroup,
+    records: Records,
+    rows: list[dict[str, Any]],
+    sealed: int,
+    upper: int,
+) -> None:
+    """Fold a span into records, perhaps twice: first for some of the keys, then for all."""
+    some = data.draw(st.sampled_from([None, 1, 2]))
+    first = [row for row in rows if row["k"] == some]
+    for part in ([first] if some else []) + [rows]:
+        apply(served, records, part, sealed=sealed, upper=upper + 1)
 
 
 def asked(
@@ -167,8 +181,6 @@ def test_records_of_events_equal_the_plain_loops(
     sealed = data.draw(times())
     order = data.draw(st.permutations(range(len(events))))
     cuts = sorted(data.draw(st.lists(st.integers(0, len(events)), max_size=3)))
-    for taken_in, number in enumerate(order):
-        events[number]["taken_in"] = taken_in
     records: Records = {}
     few = data.draw(st.booleans())
     with (
@@ -176,9 +188,8 @@ def test_records_of_events_equal_the_plain_loops(
         mock.patch.object(folding, "KEPT", 1 if few else 64),
     ):
         for start, end in zip([0, *cuts], [*cuts, len(events)], strict=True):
-            rows = [events[n] for n in order[:end]]  # what was taken in before comes again
-            rows = rows[data.draw(st.integers(0, start)) :]
-            apply(served, records, rows, sealed=sealed, upper=end)
+            rows = [events[n] for n in order[start:end]]
+            interrupted(data, served, records, rows, sealed, end)
     for query in queries:
         if query["time"] is None or query["k"] is None:
             continue
@@ -206,15 +217,11 @@ def test_records_of_rows_that_change_equal_a_replay(
     accuracy = data.draw(st.sampled_from(["temporal", "snapshot"]))
     served = served_of(data.draw(windowed(name, column)), column, accuracy, ["k"], True)
     sealed = data.draw(times())
-    rows = [
-        {**row, "known": time, "diff": diff, "taken_in": number}
-        for number, (time, row, diff) in enumerate(history)
-    ]
+    rows = [{**row, "known": time, "diff": diff} for time, row, diff in history]
     records: Records = {}
     cuts = sorted(data.draw(st.lists(st.integers(0, len(rows)), max_size=3)))
     for start, end in zip([0, *cuts], [*cuts, len(rows)], strict=True):
-        back = data.draw(st.integers(0, start))
-        apply(served, records, rows[back:end], sealed=sealed, upper=end)
+        interrupted(data, served, records, rows[start:end], sealed, end)
     for key in (1, 2, 3):
         at = max(data.draw(times()), sealed)
         effective = at - at % 86_400_000 if accuracy == "snapshot" else at
@@ -240,13 +247,12 @@ def test_many_keys_at_once_are_each_their_own() -> None:
             "time": rng.randrange(10**8),
             "small": rng.randrange(9),
             "bucket": None,
-            "taken_in": n,
-        }  # fmt: skip
+        }
         for n in range(2_000)
     ]
     records: Records = {}
     for start in range(0, 2_000, 300):
-        apply(served, records, rows[start : start + 300], sealed=10**7, upper=start + 300)
+        apply(served, records, rows[start : start + 300], sealed=10**7, upper=start + 301)
     keys = [{"k": k} for k in range(60)]
     at, found = asked(served, records, keys, 10**8)
     for key, got in zip(keys, found, strict=True):
@@ -255,7 +261,7 @@ def test_many_keys_at_once_are_each_their_own() -> None:
 
 def test_a_flipped_bit_is_noticed() -> None:
     served = served_of([agg.sum("small").over("1h")], "small", "temporal", ["k"], False)
-    row = {"k": 1, "time": 5, "small": 7, "bucket": None, "taken_in": 0}
+    row = {"k": 1, "time": 5, "small": 7, "bucket": None}
     records: Records = {}
     apply(served, records, [row], sealed=0, upper=1)
     (key,) = records
@@ -272,7 +278,7 @@ def test_a_record_of_another_definition_is_not_read() -> None:
     one = served_of([agg.sum("small").over("1h")], "small", "temporal", ["k"], False)
     other = served_of([agg.sum("small").over("2h")], "small", "temporal", ["k"], False)
     records: Records = {}
-    row = {"k": 1, "time": 5, "small": 7, "bucket": None, "taken_in": 0}
+    row = {"k": 1, "time": 5, "small": 7, "bucket": None}
     apply(one, records, [row], sealed=0, upper=1)
     assert asked(one, records, [{"k": 1}], 10)[1] == [[7]]
     assert asked(other, records, [{"k": 1}], 10)[1] == [[None]]

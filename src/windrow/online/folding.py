@@ -1,8 +1,8 @@
 """Rows into records: what a micro-batch, or an upload, makes of the records it touches.
 
-Each row comes with the time at which its shard took it in. A record says up to which such time it
-has been brought, for each source; rows before it are left out, so that rows that come again change
-nothing.
+Rows are those that a shard took in between two times, its *span*. A record says up to which time it
+has been brought, for each source: a span that it has is left out, so that rows that come again
+change nothing.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ from windrow.sources.columns import KNOWN_AT
 from windrow.time import now_millis
 from windrow.updates import DIFF, int64_values
 
-TAKEN_IN = "__taken_in"  # the time of the shard at which a row was taken in
 EXACT = 128  # cells (or updates) since the sealed time that a record may have, before it is sealed
 KEPT = 64  # of them that stay as they are
 MARGIN = 10_000  # milliseconds before now that are never sealed: clocks differ
@@ -37,13 +36,12 @@ class Batch:
     """Rows of some keys, in the columns of the group's arrangement, and `_diff`.
 
     `key` is the number of each row's key, of which `keys` has one row each. Rows with a NULL in a
-    key are left out: no query has such a key. With `taken_in`, rows say when they were taken in.
+    key are left out: no query has such a key.
     """
 
     keys: pa.Table
     key: np.ndarray
     rows: pa.Table
-    taken_in: np.ndarray | None = None
 
     @staticmethod
     def of(served: ServedGroup, table: pa.Table) -> Batch:
@@ -60,18 +58,16 @@ class Batch:
         keys = pa.table(columns, names=names)
         ids = key_ids(keys)
         _, first, number = np.unique(ids, return_index=True, return_inverse=True)
-        taken_in = int64_values(table, TAKEN_IN) if TAKEN_IN in table.column_names else None
-        rows = table.drop_columns([n for n in (*names, TAKEN_IN) if n in table.column_names])
+        rows = table.drop_columns(names)
         if DIFF not in rows.column_names:
             rows = rows.append_column(DIFF, pa.array(np.ones(rows.num_rows, np.int64)))
-        return Batch(keys.take(pa.array(first)), number, rows, taken_in)
+        return Batch(keys.take(pa.array(first)), number, rows)
 
     def only(self, kept: np.ndarray) -> Batch:
         """Some of the rows; the keys stay."""
         if kept.all():
             return self
-        taken_in = None if self.taken_in is None else self.taken_in[kept]
-        return Batch(self.keys, self.key[kept], self.rows.filter(pa.array(kept)), taken_in)
+        return Batch(self.keys, self.key[kept], self.rows.filter(pa.array(kept)))
 
 
 @dataclass(frozen=True)
@@ -79,6 +75,7 @@ class Folding:
     """Brings the records of the keys of `batch` up to the position `upper` of a source.
 
     Records that are not there begin with the positions and the sealed time of their generation.
+    Without `upper`, rows are those of all sources at these positions: of an upload.
     """
 
     served: ServedGroup
@@ -94,9 +91,8 @@ class Folding:
         heads = found.heads(self.sealed, self.positions)
         batch = self.batch
         if self.upper is not None:
-            assert batch.taken_in is not None
             before = heads.positions[:, self.source]
-            batch = batch.only(batch.taken_in >= before[batch.key])
+            batch = batch.only(before[batch.key] < self.upper)
             positions = heads.positions.copy()
             positions[:, self.source] = np.maximum(before, self.upper)
             heads = Heads(heads.sealed, positions)

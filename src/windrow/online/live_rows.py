@@ -18,10 +18,12 @@ import pyarrow.compute as pc
 from windrow.algebra.codec import read_states, write_states
 from windrow.algebra.types import list_type
 from windrow.features.compute.events import Events
-from windrow.features.compute.lifetimes import NEVER, lifetimes
+from windrow.features.compute.lifetimes import lifetimes
 from windrow.features.inputs.layout import EVENT_TIME, SOURCE, Layout
+from windrow.merging import group_ids
 from windrow.online.records import Found, Heads, lane_section, sealed_bytes
 from windrow.online.served import ServedGroup
+from windrow.rows.hashing import hash_rows
 from windrow.rows.lists import list_parts
 from windrow.rows.types import canonical_values, single_chunk
 from windrow.sources.columns import KNOWN_AT
@@ -64,53 +66,48 @@ def joined(several: Sequence[LiveRows]) -> LiveRows:
     return LiveRows(key[order], rows.take(pa.array(order)))
 
 
-@dataclass(frozen=True)
-class Lives:
-    """Which updates' rows live when, and which retract what was never there."""
-
-    rows: np.ndarray
-    born: np.ndarray
-    died: np.ndarray
-    missing: np.ndarray
-
-
-def lives_of(live: LiveRows) -> Lives:
-    """The lifetimes of the rows behind updates; equal rows of different keys are apart."""
-    columns = [
-        canonical_values(single_chunk(column))
-        for column in live.rows.drop_columns([KNOWN_AT, DIFF]).columns
-    ]
-    known_at, diffs = int64_values(live.rows, KNOWN_AT), int64_values(live.rows, DIFF)
-    found = lifetimes([pa.array(live.key), *columns], known_at, diffs)
-    return Lives(found.rows, found.born, found.died, found.missing)
-
-
 def settled(served: ServedGroup, live: LiveRows, sealed: np.ndarray) -> LiveRows:
-    """Only what queries from `sealed` (by key) on can count, as few updates as say it.
+    """Only what queries from `sealed` (by key) on can tell apart, as few updates as say it.
 
-    A row that was retracted before is gone; so is one that no window reaches.
+    All of them see every update before that time, so equal rows are summed up there: it does not
+    matter in which order they came, and what was inserted and retracted is gone. So are rows that
+    no window reaches.
     """
-    found = lives_of(live)
-    times = int64_values(live.rows, EVENT_TIME)
-    limits = sealed[live.key] - (served.reach or 0)
-    reached = np.full(times.size, served.reach is None) | (times >= limits)
-    kept = (found.died >= sealed[live.key[found.rows]]) & reached[found.rows]
-    rows, born, died = found.rows[kept], found.born[kept], found.died[kept]
-    gone = np.flatnonzero(died < NEVER)
-    missing = found.missing[reached[found.missing]]
-    take = np.concatenate([rows, rows[gone], missing])
-    known = np.concatenate([born, died[gone], int64_values(live.rows, KNOWN_AT)[missing]])
-    diffs = np.repeat(np.array([1, -1, -1]), [rows.size, gone.size, missing.size])
+    times, known_at = int64_values(live.rows, EVENT_TIME), int64_values(live.rows, KNOWN_AT)
+    # Queries are answered as of the last refresh before them, which may be before the sealed time.
+    diffs, limit = int64_values(live.rows, DIFF), served.group.effective_times(sealed)[live.key]
+    reached = np.full(times.size, True)
+    if served.reach is not None:
+        reached = times >= limit - served.reach
+    before = known_at < limit
+    old = np.flatnonzero(before & reached)
+    columns = [pa.array(live.key[old]), *(column.take(pa.array(old)) for column in _columns(live))]
+    group = group_ids(hash_rows(columns)[None, :], columns)
+    _, leader, number = np.unique(group, return_index=True, return_inverse=True)
+    sums = np.zeros(leader.size, np.int64)
+    np.add.at(sums, number, diffs[old])
+    kept = sums != 0
+    new = np.flatnonzero(~before & reached)
+    take = np.concatenate([old[leader[kept]], new])
+    known = np.concatenate([limit[old[leader[kept]]] - 1, known_at[new]])
+    diff = np.concatenate([sums[kept], diffs[new]])
     order = np.lexsort((known, times[take], live.key[take]))
     made = live.rows.take(pa.array(take[order]))
     made = made.set_column(made.schema.get_field_index(KNOWN_AT), KNOWN_AT, pa.array(known[order]))
-    made = made.set_column(made.schema.get_field_index(DIFF), DIFF, pa.array(diffs[order]))
+    made = made.set_column(made.schema.get_field_index(DIFF), DIFF, pa.array(diff[order]))
     return LiveRows(live.key[take[order]], made)
+
+
+def _columns(live: LiveRows) -> list[pa.Array]:
+    """What makes two rows of a key equal, canonical."""
+    rows = live.rows.drop_columns([KNOWN_AT, DIFF])
+    return [canonical_values(single_chunk(column)) for column in rows.columns]
 
 
 def events_of(served: ServedGroup, live: LiveRows) -> Events:
     """The rows as events with lifetimes; the number of the key is the key."""
-    found = lives_of(live)
+    known_at, diffs = int64_values(live.rows, KNOWN_AT), int64_values(live.rows, DIFF)
+    found = lifetimes([pa.array(live.key), *_columns(live)], known_at, diffs)
     order = np.argsort(found.rows, kind="stable")
     at = found.rows[order]
     rows = live.rows.take(pa.array(at))
