@@ -8,7 +8,7 @@ READY := $(VENV)/.ready
 OLDEST := .venv-oldest
 OLDEST_SPARK := $(shell sed -n 's/^ *"pyspark>=\([0-9.]*\),.*/\1/p' pyproject.toml)
 
-.PHONY: demo test test-long test-spark test-views test-plain test-oldest quick chaos lint docs rooms stubs bench-shard bench-backfill bench-views java clean
+.PHONY: demo test test-long test-spark test-views test-plain test-oldest quick chaos lint docs rooms stubs bench-shard bench-backfill bench-views java redis clean
 
 demo: $(READY)
 	$(BIN)/python examples/shop.py
@@ -25,7 +25,7 @@ test-views: $(READY)
 test-spark: $(READY)
 	$(BIN)/python -m pytest -m spark --ignore=tests/views
 
-test-plain: $(READY)
+test-plain: $(READY) redis
 	$(BIN)/python -m pytest -m 'not spark'
 
 # The same with as many random examples as each test says, instead of at most thirty.
@@ -39,7 +39,7 @@ test-oldest: $(OLDEST)/.ready
 
 # Every test that needs no Spark, each on a few examples; one that starts Spark all the same fails,
 # since there is no Java where it looks.
-quick: $(READY) lint
+quick: $(READY) redis lint
 	HYPOTHESIS_PROFILE=quick JAVA_HOME=/nowhere $(BIN)/python -m pytest -q -m 'not spark' -n 2 --dist loadfile
 
 # The long campaigns: damage and kills at random. Each ends with a line of JSON that counts outcomes.
@@ -90,6 +90,14 @@ $(OLDEST)/.ready: pyproject.toml | java
 # Spark needs a Java runtime, 17 or newer.
 java:
 	@command -v java >/dev/null || (apt-get update -q && apt-get install -qy openjdk-17-jre-headless)
+
+# Tests start a Redis server of their own, on a free port. Installing it is not to start another one:
+# what packages ask to be started is refused meanwhile.
+POLICY := /usr/sbin/policy-rc.d
+redis:
+	@command -v redis-server >/dev/null || ( \
+		[ -e $(POLICY) ] || { printf '#!/bin/sh\nexit 101\n' > $(POLICY); chmod +x $(POLICY); trap 'rm $(POLICY)' EXIT; }; \
+		apt-get update -q && apt-get install -qy --no-install-recommends redis-server )
 
 clean:
 	rm -rf $(VENV) $(OLDEST) build demo dist .pytest_cache .mypy_cache .ruff_cache .hypothesis \

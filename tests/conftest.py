@@ -12,6 +12,8 @@ from hypothesis import HealthCheck, Phase, settings
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+from disks import Disk, small_disk
+
 ROOT = Path(__file__).parent.parent
 
 # As many examples as each test says: `make test-long`.
@@ -77,6 +79,16 @@ def many() -> Callable[..., int]:
 def stride() -> Callable[[int], int]:
     """From one place to the next, of many that are all alike; `make test-long` leaves out none."""
     return lambda places: 1 if PROFILE == "long" else places
+
+
+@pytest.fixture
+def disk() -> Iterator[Disk]:
+    """A small disk; where nobody may mount one, there is nothing that could be full."""
+    try:
+        with small_disk() as disk:
+            yield disk
+    except PermissionError as error:
+        pytest.skip(f"cannot mount a file system in memory: {error}")
 
 
 # A process of its own: delta-rs may hold the interpreter's lock while it waits for the store, so

@@ -113,8 +113,11 @@ def test_samples_compile_and_name_what_there_is(page: str) -> None:
                     )
 
 
-@pytest.mark.parametrize("page", ["docs/states.md"])
-def test_samples_that_stand_alone_run(page: str) -> None:
+@pytest.mark.parametrize("page", ["docs/states.md", "docs/stores.md"])
+def test_samples_that_stand_alone_run(
+    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     scope: dict[str, Any] = {"np": np, "pa": pa, "wr": wr, "agg": agg}
     for code in blocks(page, "python"):  # a later one may use the names of an earlier one
         exec(compile(code, page, "exec"), scope)

@@ -10,10 +10,10 @@ from urllib.parse import urlparse
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from disks import Disk
 from proxy import Proxy
 
 import windrow as wr
+from disks import Disk
 from windrow import agg
 from windrow.errors import StorageUnavailableError
 from windrow.features import limits

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from disks import Disk
 from operations import BATCHES, OPERATIONS, SCHEMA, append, check, filled, tree
 
+from disks import Disk
 from windrow import Shard
 from windrow.commands.init import init
 from windrow.errors import StorageUnavailableError

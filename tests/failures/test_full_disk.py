@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from disks import Disk
 from operations import BATCHES, OPERATIONS, SCHEMA, append, check, filled, tree
 
+from disks import Disk
 from windrow import Shard
 from windrow.cli import main
 from windrow.commands.init import init

@@ -12,6 +12,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from windrow.errors import OptionError
+
 Fold = Callable[[Sequence[bytes | None]], Sequence[bytes | None]]
 
 
@@ -49,7 +51,9 @@ class RecordStore(ABC):
 
         `fold` is given the records of all `keys`, and returns as many; None removes one. Every
         record is replaced in one step, and not if another writer changed it since: then `fold` is
-        called again with what is there now, so it must not have effects of its own.
+        called again with what is there now, so it must not have effects of its own. Where the
+        connection to a store is lost just as it answers, nobody can tell whether a record was
+        replaced: then `fold` may be given what it made before, and has to know it.
         """
 
     @abstractmethod
@@ -74,3 +78,16 @@ class RecordStore(ABC):
     @abstractmethod
     def close(self) -> None:
         """Close this process's connection; the next call opens another."""
+
+
+def folded(keys: Sequence[bytes], found: Sequence[bytes | None], fold: Fold) -> list[bytes | None]:
+    """What `fold` makes of the records of `keys`: as many."""
+    made = list(fold(found))
+    if len(made) != len(keys):
+        raise OptionError(f"an update of {len(keys)} records returned {len(made)}")
+    return made
+
+
+def check_distinct(keys: Sequence[bytes]) -> None:
+    if len(set(keys)) != len(keys):
+        raise OptionError("an update names a key twice; of what is made of it, none would be right")
