@@ -84,6 +84,10 @@ class RequestError(WindrowError):
     """A request for features that cannot be answered as it is: a wrong key, type or time."""
 
 
+class StaleError(WindrowError):
+    """Features that are older than their group allows, and so are not served."""
+
+
 class SQLError(WindrowError):
     """A statement that Spark cannot parse or analyse, or that fails as it runs.
 

@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import date, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
-from windrow.features.definitions import Join
+from windrow.errors import OptionError
+from windrow.features.definitions import GroupBy, Join, Queries
 from windrow.features.plan.backfill import BackfillPlan, plan_backfill
 from windrow.features.run.backfill import BackfillRun, BackfillSummary
-from windrow.sources.definitions import Source
+from windrow.online.fetch import Fetcher
+from windrow.online.fetched import Fetched
+from windrow.online.follow import Followed
+from windrow.online.serving import Serving
+from windrow.online.stores.opening import open_store
+from windrow.online.stores.store import RecordStore
+from windrow.online.upload import Uploaded
+from windrow.sources.definitions import EntitySource, Source
 from windrow.spark.progress import progress_for
 from windrow.spark.session import Engine
 from windrow.spark.stages import Stages
 from windrow.storage import footers
+from windrow.storage.names import digest
 from windrow.storage.store import Store
 from windrow.storage.uris import for_delta
 from windrow.views.costs.catalogue import Line, arrangements
@@ -25,6 +34,7 @@ from windrow.views.history import History
 from windrow.views.names import Names
 from windrow.views.statements import Statements
 from windrow.views.table import Table
+from windrow.views.times import millis
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -36,6 +46,8 @@ class Project:
     A project that is not closed loses nothing; closing it, by hand or with `with`, brings the
     shards of its tables and views up to date and removes folders that only this process used.
     `progress` shows bars while long work runs; by default if standard error is a terminal.
+    `online` is where records of served features are: a folder of this machine (by default `online`
+    beneath the root), or the URL of a Redis server.
     """
 
     def __init__(
@@ -45,11 +57,13 @@ class Project:
         spark: SparkSession | Engine | None = None,
         storage_options: Mapping[str, str] | None = None,
         progress: bool | None = None,
+        online: str | Path | None = None,
     ) -> None:
         self._store = Store.at(root, storage_options)
         for_delta(self._store.uri)  # a root that cannot hold tables is refused at once
         self._engine = spark if isinstance(spark, Engine) else Engine(spark)
         self._progress = progress
+        self._online = online
         self.summary: BackfillSummary | None = None  # of the last backfill
 
     @property
@@ -154,6 +168,71 @@ class Project:
             return self._statements.cost_lines(view, exact=exact)
         history = History(self._store)
         return arrangements(Names(history), history, view)
+
+    def upload(
+        self,
+        *served: Join | GroupBy,
+        as_of: int | str | date | datetime | None = None,
+    ) -> list[Uploaded]:
+        """Put joins and groups online: write the records of all their keys, and serve them.
+
+        What is served already goes on being served until the new records are complete. Features can
+        be fetched at `as_of` (by default now) and at later times.
+        """
+        time = None if as_of is None else millis(as_of, "as_of")
+        return self._serving.upload(served, time)
+
+    def follow(self, *groups: GroupBy, source: str | None = None) -> list[Followed]:
+        """Bring the records of served groups up to what the shards of their sources have now."""
+        return self._serving.follow(groups, source)
+
+    def fetch(
+        self,
+        name: str | Join | GroupBy,
+        keys: Sequence[Mapping[str, Any]],
+        *,
+        at: int | str | date | datetime | None = None,
+        features: Sequence[str] | None = None,
+    ) -> Fetched:
+        """The features of keys at a time, by default now, of a join or group that is served.
+
+        Each of `keys` maps the names of key columns to values, and, for derived columns, those of
+        left columns that they use.
+        """
+        time = None if at is None else millis(at, "at")
+        known = name if isinstance(name, str) else name.name
+        return self.fetcher.fetch(known, keys, at=time, features=features)
+
+    @functools.cached_property
+    def fetcher(self) -> Fetcher:
+        """What answers fetches; it needs no Spark."""
+        return Fetcher(self._records)
+
+    @functools.cached_property
+    def _records(self) -> RecordStore:
+        """Opened when it is first needed."""
+        address = self._online
+        if address is None:
+            if not self._store.is_local:
+                raise OptionError(
+                    f"the root {self._store.shown} is not a folder of this machine; say where "
+                    "records are served from: Project(..., online='redis://...' or a local folder)"
+                )
+            address = f"{self._store.uri}/online"
+        return open_store(address, namespace=digest(self._store.uri))
+
+    @property
+    def _serving(self) -> Serving:
+        progress = progress_for(self.spark, self._progress)
+        return Serving(self._engine, self._store, self._records, self._resolved, progress)
+
+    def _resolved(self, group: GroupBy) -> GroupBy:
+        """A group over the shards of the project's views."""
+        if not any(isinstance(s, EntitySource) and s.view is not None for s in group.sources):
+            return group
+        join = Join(group.name, Queries(table="none", time="none"), [group])
+        (resolved,) = self._statements.resolved(join).all_groups
+        return resolved.group
 
     def plan(
         self,

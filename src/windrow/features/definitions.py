@@ -27,9 +27,10 @@ from windrow.sources.definitions import (
 )
 from windrow.sources.expressions import refuse_subquery
 from windrow.sources.partitions import PartitionRange
-from windrow.time import floor_to
+from windrow.time import floor_to, parse_length
 
 ACCURACIES = ("temporal", "snapshot")
+STALE = ("mark", "refuse")  # what becomes of values that are stale
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,11 @@ class GroupBy:
     `source` may be a list: the rows of all of them count, each with the columns that are named
     here. With the accuracy "temporal" a query sees all that was known before its time; with
     "snapshot", what was known at the midnight (UTC) that starts its day. A backfill leaves out
-    groups with `offline=False`; `online` has no effect yet.
+    groups with `offline=False`, and what is served leaves out those with `online=False`.
+
+    Features that are served are stale once what they are made of was taken in longer ago than
+    `max_staleness` (such as "1d"). They are then marked as such; with `stale="refuse"` a fetch of
+    them is an error.
 
     >>> import windrow as wr
     >>> from windrow import agg
@@ -97,6 +102,8 @@ class GroupBy:
     accuracy: str = "temporal"
     online: bool = True
     offline: bool = True
+    max_staleness: str | None = None
+    stale: str = "mark"
 
     def __post_init__(self) -> None:
         what = f"GroupBy {check_name(self.name, 'GroupBy.name')!r}"
@@ -125,6 +132,10 @@ class GroupBy:
             raise DefinitionError(
                 f"{what}: accuracy is {self.accuracy!r}; it is one of {list(ACCURACIES)}"
             )
+        if self.max_staleness is not None:
+            parse_length(self.max_staleness, f"{what}: max_staleness")
+        if self.stale not in STALE:
+            raise DefinitionError(f"{what}: stale is {self.stale!r}; it is one of {list(STALE)}")
         for source in self.sources:
             reason = source.refuses(self.accuracy)
             if reason is not None:
@@ -139,6 +150,13 @@ class GroupBy:
     @property
     def sources(self) -> tuple[Source, ...]:
         return (self.source,) if isinstance(self.source, Source) else tuple(self.source)
+
+    @property
+    def staleness(self) -> int | None:
+        """`max_staleness` in milliseconds."""
+        if self.max_staleness is None:
+            return None
+        return parse_length(self.max_staleness, "max_staleness")
 
     @property
     def refresh(self) -> int:

@@ -10,7 +10,6 @@ records as JSON, and is all that a fetch needs: no definitions in Python, and no
 
 from __future__ import annotations
 
-import base64
 import functools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -29,6 +28,7 @@ from windrow.features.compute.types import feature_type, input_type
 from windrow.features.definitions import GroupBy
 from windrow.features.inputs.layout import Layout
 from windrow.online.grid import Grid
+from windrow.online.types import schema_of, schema_text
 from windrow.sources.definitions import EventSource, PreAggregatedSource, Source
 from windrow.storage.names import digest
 from windrow.time import DAY
@@ -204,10 +204,10 @@ class ServedGroup:
             "format": FORMAT,
             "name": group.name,
             "keys": list(group.keys),
-            "key_types": _schema_text(
+            "key_types": schema_text(
                 [(k, v) for k, v in zip(group.keys, layout.key_types, strict=True)]
             ),
-            "inputs": _schema_text(list(zip(layout.inputs, layout.input_types, strict=True))),
+            "inputs": schema_text(list(zip(layout.inputs, layout.input_types, strict=True))),
             "conditions": list(layout.conditions),
             "changing": layout.changing,
             "several": layout.several,
@@ -220,7 +220,7 @@ class ServedGroup:
 
     @staticmethod
     def from_json(found: Mapping[str, Any]) -> ServedGroup:
-        keys, inputs = _schema_of(found["key_types"]), _schema_of(found["inputs"])
+        keys, inputs = schema_of(found["key_types"]), schema_of(found["inputs"])
         layout = Layout(
             tuple(keys.types),
             tuple(inputs.names),
@@ -255,14 +255,6 @@ class ServedGroup:
         for lane in self.lanes:
             names = ", ".join(self.features[n].name for n, _, _ in lane.features)
             yield f"  states   for {names}"
-
-
-def _schema_text(fields: list[tuple[str, pa.DataType]]) -> str:
-    return base64.b64encode(pa.schema(fields).serialize().to_pybytes()).decode()
-
-
-def _schema_of(text: str) -> pa.Schema:
-    return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text)))
 
 
 def _aggregation_json(one: Aggregation) -> dict[str, Any]:

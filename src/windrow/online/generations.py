@@ -1,0 +1,208 @@
+"""Generations: which records of a group are served, and how far they are. One note for each group.
+
+    current    what is served
+    staged     what an upload is writing; it becomes current when it is complete and as far on
+    retired    what nobody serves any more, and has to be removed
+
+The note is changed in one step, and a fetch reads it together with the records, so a group is
+served from one generation at any time, whatever happens to an upload.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from windrow.online.keys import prefix
+from windrow.online.served import ServedGroup
+from windrow.online.stores.store import RecordStore
+
+GROUPS = "group/"
+_COUNTER = "generations"
+
+
+def note_name(group: str) -> str:
+    return f"{GROUPS}{group}"
+
+
+@dataclass(frozen=True)
+class Generation:
+    """Records of a group: for each source the time of its shard up to which all of them are.
+
+    `fresh` says for each source when that was, by the clock. `pending` is the time up to which a
+    source is being brought: if that is interrupted, it is done again up to the same time.
+    """
+
+    number: int
+    served: ServedGroup
+    sealed: int
+    positions: tuple[int, ...]
+    fresh: tuple[int, ...]
+    loaded: bool = False
+    pending: tuple[int | None, ...] = ()
+
+    @property
+    def fresh_at(self) -> int:
+        """Up to when everything has been taken in."""
+        return min(self.fresh)
+
+    def _names(self) -> list[str]:
+        return [source.name for source in self.served.group.sources]
+
+    def is_behind(self, other: Generation) -> bool:
+        """Whether the other has taken in more of a source that both have."""
+        mine = dict(zip(self._names(), self.positions, strict=True))
+        theirs = zip(other._names(), other.positions, strict=True)
+        return any(mine.get(name, position) < position for name, position in theirs)
+
+    def advanced(self, source: int, upper: int, now: int) -> Generation:
+        return replace(
+            self,
+            positions=_with(self.positions, source, max(self.positions[source], upper)),
+            fresh=_with(self.fresh, source, max(self.fresh[source], now)),
+            pending=_with(self._pending, source, None),
+        )
+
+    def bound_for(self, source: int, upper: int) -> Generation:
+        """The same, on its way to `upper`; or to where it was on its way already."""
+        if self._pending[source] is not None:
+            return self
+        return replace(self, pending=_with(self._pending, source, upper))
+
+    @property
+    def _pending(self) -> tuple[int | None, ...]:
+        return self.pending or (None,) * len(self.positions)
+
+    def destination(self, source: int) -> int | None:
+        return self._pending[source]
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "number": self.number,
+            "served": self.served.to_json(),
+            "sealed": self.sealed,
+            "positions": list(self.positions),
+            "fresh": list(self.fresh),
+            "loaded": self.loaded,
+            "pending": list(self.pending),
+        }
+
+    @staticmethod
+    def from_json(found: dict[str, Any]) -> Generation:
+        return Generation(
+            found["number"],
+            ServedGroup.from_json(found["served"]),
+            found["sealed"],
+            tuple(found["positions"]),
+            tuple(found["fresh"]),
+            found["loaded"],
+            tuple(found["pending"]),
+        )
+
+
+def _with(values: tuple[Any, ...], place: int, value: Any) -> tuple[Any, ...]:
+    return (*values[:place], value, *values[place + 1 :])
+
+
+@dataclass(frozen=True)
+class GroupNote:
+    """What the note of a group says."""
+
+    current: Generation | None = None
+    staged: Generation | None = None
+    retired: tuple[int, ...] = ()
+
+    @staticmethod
+    def read(raw: bytes | None) -> GroupNote:
+        if raw is None:
+            return GroupNote()
+        found = json.loads(raw)
+        return GroupNote(
+            None if found["current"] is None else Generation.from_json(found["current"]),
+            None if found["staged"] is None else Generation.from_json(found["staged"]),
+            tuple(found["retired"]),
+        )
+
+    def written(self) -> bytes:
+        return json.dumps(
+            {
+                "current": None if self.current is None else self.current.to_json(),
+                "staged": None if self.staged is None else self.staged.to_json(),
+                "retired": list(self.retired),
+            }
+        ).encode()
+
+    def stages(self, generation: Generation) -> GroupNote:
+        """An upload begins; what an interrupted one wrote is retired."""
+        retired = self.retired
+        if self.staged is not None:
+            retired += (self.staged.number,)
+        return GroupNote(self.current, generation, retired)
+
+    def changed(self, number: int, change: Callable[[Generation], Generation]) -> GroupNote:
+        """The same, with one of its generations changed, if it still has it."""
+        current, staged = self.current, self.staged
+        if current is not None and current.number == number:
+            current = change(current)
+        if staged is not None and staged.number == number:
+            staged = change(staged)
+        return replace(self, current=current, staged=staged)
+
+    def promoted(self) -> GroupNote:
+        """The staged generation is served, if it is complete and as far on as the current one."""
+        staged, current = self.staged, self.current
+        if staged is None or not staged.loaded:
+            return self
+        if current is None:
+            return GroupNote(staged, None, self.retired)
+        if staged.is_behind(current):
+            return self
+        return GroupNote(staged, None, (*self.retired, current.number))
+
+
+def read_note(store: RecordStore, group: str) -> GroupNote:
+    (raw,), _ = store.read([note_name(group)], [])
+    return GroupNote.read(raw)
+
+
+def change_note(
+    store: RecordStore, group: str, change: Callable[[GroupNote], GroupNote]
+) -> GroupNote:
+    """Change the note of a group in one step; returns it as it is now."""
+    made: list[GroupNote] = []
+
+    def changed(raw: bytes | None) -> bytes:
+        note = change(GroupNote.read(raw))
+        made.append(note)
+        return note.written()
+
+    store.change_note(note_name(group), changed)
+    return made[-1]
+
+
+def new_generation(store: RecordStore) -> int:
+    """A number that no generation of this store ever had."""
+    made: list[int] = []
+
+    def next_number(raw: bytes | None) -> bytes:
+        made.append(int(raw or b"0") + 1)
+        return str(made[-1]).encode()
+
+    store.change_note(_COUNTER, next_number)
+    return made[-1]
+
+
+def sweep(store: RecordStore, group: str) -> None:
+    """Remove the records of retired generations."""
+    note = read_note(store, group)
+    for number in note.retired:
+        store.remove(prefix(number))
+    if note.retired:
+        gone = set(note.retired)
+        change_note(
+            store,
+            group,
+            lambda note: replace(note, retired=tuple(n for n in note.retired if n not in gone)),
+        )
