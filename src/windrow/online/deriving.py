@@ -13,7 +13,7 @@ import pyarrow as pa
 from windrow.errors import DefinitionError, SchemaError
 from windrow.features.definitions import Join
 from windrow.online.derived import NUMBERS, Derived, Tree, supports, supports_cast
-from windrow.spark.plans import items, kind, option, plan_of
+from windrow.spark.plans import items, kind, option, plan_of, replacement
 from windrow.spark.schemas import arrow_to_spark_schema, empty_frame, spark_to_arrow_schema
 from windrow.spark.session import Engine
 
@@ -62,10 +62,13 @@ def _tree(node: Any, what: str) -> Tree:
         return {"op": "Column", "type": type_, "name": str(node.name())}
     if op == "Literal":
         return {"op": "Literal", "type": type_, "value": _literal(node, type_, what)}
-    if hasattr(node, "replacement") and not supports(op):
-        return _tree(node.replacement(), what)
-    if op == "ParseToDate" or not supports(op):
-        raise DefinitionError(f"{what}: {_name(node)} cannot be computed without Spark; {_ADVICE}")
+    if not supports(op):
+        other = replacement(node)
+        if other is not None:
+            return _tree(other, what)
+        raise DefinitionError(
+            f"{what}: {node.prettyName()} cannot be computed without Spark; {_ADVICE}"
+        )
     children = [_tree(child, what) for child in _arguments(node, op)]
     if op == "Cast" and not supports_cast(children[0]["type"], type_):
         raise DefinitionError(
@@ -97,11 +100,6 @@ def _literal(node: Any, type_: str, what: str) -> Any:
     if type_.startswith("string"):
         return str(value.toString())
     raise DefinitionError(f"{what}: a literal of type {type_} is not served; {_ADVICE}")
-
-
-def _name(node: Any) -> str:
-    pretty = getattr(node, "prettyName", None)
-    return str(pretty()) if pretty is not None else kind(node)
 
 
 def _columns(tree: Tree) -> list[str]:

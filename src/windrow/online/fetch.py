@@ -133,14 +133,13 @@ class Fetcher:
         features: Sequence[str] | None = None,
     ) -> Fetched:
         """The features of keys at a time, by default now; of all features, or of some by name."""
-        join = self._plan(name)
         time = self._now() if at is None else at
-        uses = self._wanted(join, features)
+        join, read = self._read(name, keys, features)
         names: list[str] = []
         columns: list[list[Any]] = []
         statuses: list[list[Status]] = []
         fresh_at: list[int] = []
-        for use, group, found in self._read(uses, keys):
+        for use, group, found in read:
             self._check_time(group, found, time, keys)
             stale = self._is_stale(group, time)
             try:
@@ -237,34 +236,51 @@ class Fetcher:
         return made
 
     def _read(
-        self, uses: Sequence[ServedGroupUse], rows: Sequence[Mapping[str, Any]]
-    ) -> list[tuple[ServedGroupUse, _OpenGroup, Found]]:
-        """The records of all keys in all groups, as they were at one moment."""
-        notes = [note_name(use.group) for use in uses]
+        self, name: str, rows: Sequence[Mapping[str, Any]], features: Sequence[str] | None
+    ) -> tuple[ServedJoin, list[tuple[ServedGroupUse, _OpenGroup, Found]]]:
+        """What is served under a name, and the records of all keys, as they were at one moment."""
         for _ in range(_ATTEMPTS):
+            join = self._plan(name)
+            uses = self._wanted(join, features)
             groups = [self._require(use.group) for use in uses]
             wanted: list[bytes | None] = []
             for use, group in zip(uses, groups, strict=True):
                 reader = self._reader(use, group)
                 wanted += [reader.read(group.number, row) for row in rows]
+            notes = [join_note(name), *(note_name(use.group) for use in uses)]
             raws, found = self._records.read(notes, [key for key in wanted if key is not None])
-            if all(raw == group.raw for raw, group in zip(raws, groups, strict=True)):
+            if self._is_current(name, raws, uses, groups):
                 break
-            numbers = [group.number for group in groups]
-            for use, raw in zip(uses, raws, strict=True):
-                self._opened(use.group, raw)
-            groups = [self._require(use.group) for use in uses]
-            if [group.number for group in groups] == numbers:
-                break  # the same records, brought further
         else:
-            raise NotServedError("what is served was replaced again and again; try once more")
+            raise NotServedError(f"{name!r} was replaced again and again; try once more")
         there = iter(found)
         records = [None if key is None else next(there) for key in wanted]
         size = len(rows)
-        return [
-            (use, group, self._found(group, records[n * size : (n + 1) * size], rows))
-            for n, (use, group) in enumerate(zip(uses, groups, strict=True))
-        ]
+        read = []
+        for number, use in enumerate(uses):
+            group = self._groups[use.group]  # its records are the same, if brought further
+            own = records[number * size : (number + 1) * size]
+            read.append((use, group, self._found(group, own, rows)))
+        return join, read
+
+    def _is_current(
+        self,
+        name: str,
+        raws: Sequence[bytes | None],
+        uses: Sequence[ServedGroupUse],
+        groups: Sequence[_OpenGroup],
+    ) -> bool:
+        """Whether the notes that were read are still about the generations that are known."""
+        known = self._joins.get(name)
+        if raws[0] != (None if known is None else known[0]):
+            self._joins.pop(name, None)
+            return False
+        same = True
+        for use, group, raw in zip(uses, groups, raws[1:], strict=True):
+            if raw != group.raw:
+                opened = self._opened(use.group, raw)
+                same &= opened is not None and opened.number == group.number
+        return same
 
     def _found(
         self,

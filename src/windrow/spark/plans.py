@@ -67,6 +67,16 @@ def option(value: Any) -> Any | None:
     return value.get() if value.isDefined() else None
 
 
+def replacement(node: Any) -> Any | None:
+    """The expression that stands for one which Spark only knows how to write otherwise."""
+    from py4j.protocol import Py4JError
+
+    try:
+        return node.replacement()
+    except Py4JError:  # it has none
+        return None
+
+
 def mapping(value: Any) -> dict[str, str]:
     """A Scala map of texts."""
     found = {}
