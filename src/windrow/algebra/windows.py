@@ -109,13 +109,15 @@ class Window:
     def bounds(self, queries: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """For each query time, the start (inclusive) and end (exclusive) of its events' times.
 
+        Times are an array, or one number.
+
         >>> window = Window.make("1h", hop="30m")
         >>> q = np.array([90 * MINUTE + 1])
         >>> [int(t[0]) // MINUTE for t in window.bounds(q)]
         [30, 90]
         """
         if self.kind is WindowKind.LIFETIME:
-            return np.full(queries.shape, LOWEST), queries
+            return np.full(np.shape(queries), LOWEST), queries
         start = queries - self.length
         if self.kind is WindowKind.SLIDING:
             return start, queries

@@ -46,6 +46,7 @@ class Evaluator:
         self._part = np.array([int(w.words.part) for w in words], np.int64)
         self._width = np.array([w.words.part.width for w in words], np.int64)
         self._result = np.array([int(w.words.result) for w in words], np.int64)
+        self._windows = served.windows
         self._makers = [_maker(served.types[w.feature]) for w in words]
 
     def features(self, found: Found, at: int) -> list[Column]:
@@ -63,12 +64,8 @@ class Evaluator:
 
     def _bounds(self, at: int) -> np.ndarray:
         """Start and end of each window, (windows, 2)."""
-        queries = self.served.group.effective_times(np.array([at], np.int64))
-        found = np.empty((len(self.served.windows), 2), np.int64)
-        for number, window in enumerate(self.served.windows):
-            start, end = window.bounds(queries)
-            found[number, 0], found[number, 1] = start[0], end[0]
-        return found
+        query: Any = self.served.group.effective_times(at)  # type: ignore[arg-type]
+        return np.array([window.bounds(query) for window in self._windows], np.int64)
 
     def _by_words(self, found: Found, bounds: np.ndarray, columns: list[Column | None]) -> None:
         features = self.served.word_features
@@ -98,8 +95,8 @@ class Evaluator:
             if EMPTY in state:
                 values = [v if s else None for v, s in zip(values, state, strict=True)]
             # A count is there for an empty window too: zero.
-            empty = [not v for v in values] if feature.words.result == 0 else [not s for s in state]
-            columns[feature.feature] = Column(values, empty)
+            counts = values if feature.words.result == 0 else state
+            columns[feature.feature] = Column(values, [not one for one in counts])
 
     def _by_states(
         self,

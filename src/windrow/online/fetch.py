@@ -21,7 +21,7 @@ from windrow.online.evaluate import Column, Evaluator
 from windrow.online.fetched import Description, Fetched, Status
 from windrow.online.generations import GROUPS, Generation, note_name
 from windrow.online.keys import KeyReader
-from windrow.online.records import SEALED, Found
+from windrow.online.records import Found
 from windrow.online.served import ServedGroup
 from windrow.online.stores.store import RecordStore
 from windrow.time import now_millis
@@ -82,6 +82,7 @@ class _OpenGroup:
     evaluator: Evaluator
     sealed: int
     fresh_at: int
+    alone: ServedJoin  # the group by itself: a join of one
 
 
 class Fetcher:
@@ -140,7 +141,7 @@ class Fetcher:
         statuses: list[list[Status]] = []
         fresh_at: list[int] = []
         for use, group, found in read:
-            self._check_time(group, found, time, keys)
+            self._check_time(group, found, time)
             stale = self._is_stale(group, time)
             try:
                 results = group.evaluator.features(found, time)
@@ -187,14 +188,12 @@ class Fetcher:
     def _plan(self, name: str) -> ServedJoin:
         """The join of a name; a group by itself is a join of one."""
         known = self._joins.get(name)
+        if known is None and name in self._groups:
+            return self._groups[name].alone  # a join of this name would show when it is read
         if known is None:
             (raw,), _ = self._records.read([join_note(name)], [])
             if raw is None:
-                group = self._require(name)
-                served = group.served
-                names = tuple(feature.name for feature in served.features)
-                use = ServedGroupUse(name, tuple(served.group.keys), names)
-                return ServedJoin(name, (use,), Derived(), f"{served.digest:015x}")
+                return self._require(name).alone
             known = self._joins[name] = (raw, ServedJoin.read(raw))
         return known[1]
 
@@ -225,13 +224,15 @@ class Fetcher:
             self._groups.pop(name, None)
             return None
         if known is not None and known.number == found["number"]:
-            served, evaluator = known.served, known.evaluator
+            served, evaluator, alone = known.served, known.evaluator, known.alone
         else:
             served = Generation.from_json(found).served
             evaluator = Evaluator(served)
-        made = _OpenGroup(
-            raw, found["number"], served, evaluator, found["sealed"], min(found["fresh"])
-        )
+            names = tuple(feature.name for feature in served.features)
+            use = ServedGroupUse(name, tuple(served.group.keys), names)
+            alone = ServedJoin(name, (use,), Derived(), f"{served.digest:015x}")
+        fresh_at = min(found["fresh"])
+        made = _OpenGroup(raw, found["number"], served, evaluator, found["sealed"], fresh_at, alone)
         self._groups[name] = made
         return made
 
@@ -310,15 +311,10 @@ class Fetcher:
             self._readers[key] = reader
         return reader
 
-    def _check_time(
-        self, group: _OpenGroup, found: Found, at: int, rows: Sequence[Mapping[str, Any]]
-    ) -> None:
+    def _check_time(self, group: _OpenGroup, found: Found, at: int) -> None:
         sealed = group.sealed
         if at >= sealed:
-            there = found.at[found.at >= 0]
-            if not there.size:
-                return
-            sealed = int(found.data[there + SEALED].max())
+            sealed = found.latest_sealed(sealed)
         if at < sealed:
             raise RequestError(
                 f"{group.served.name}: features at {at} cannot be told online, only from {sealed} "

@@ -18,6 +18,7 @@ from windrow.features.compute.events import Events
 from windrow.features.compute.timeline import key_ids
 from windrow.features.inputs.layout import EVENT_TIME
 from windrow.online.cells import combined, lifted
+from windrow.online.grown import grown
 from windrow.online.live_rows import LiveRows, columns_of, decode_rows, encode_rows, joined, settled
 from windrow.online.records import Found, Heads, encode_cells
 from windrow.online.served import TILES, ServedGroup
@@ -104,13 +105,18 @@ class Folding:
         served = self.served
         events, key = _events(served, batch)
         new = lifted(served, events, key, heads.sealed)
-        several = [found.cells(), new] if (found.at >= 0).any() else [new]
-        starts = np.concatenate([one.start for one in several])
-        keys = np.concatenate([one.key for one in several])
-        sealed = self._sealed(heads.sealed, keys, starts)
-        if len(several) > 1 or (sealed != heads.sealed).any():
-            new = combined(served, several, sealed)
-        return encode_cells(served, new, replace(heads, sealed=sealed))
+        if not (found.at >= 0).any():
+            sealed = self._sealed(heads.sealed, new.key, new.start)
+            if (sealed != heads.sealed).any():
+                new = combined(served, [new], sealed)
+            return encode_cells(served, new, replace(heads, sealed=sealed))
+        key, start = found.starts()
+        key, start = np.concatenate([key, new.key]), np.concatenate([start, new.start])
+        sealed = self._sealed(heads.sealed, key, start)
+        if not served.lanes and (sealed == heads.sealed).all():
+            return grown(served, found, new, heads)
+        both = combined(served, [found.cells(), new], sealed)
+        return encode_cells(served, both, replace(heads, sealed=sealed))
 
     def _rows(self, found: Found, heads: Heads, batch: Batch) -> list[bytes | None]:
         served, layout = self.served, self.served.layout

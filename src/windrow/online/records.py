@@ -75,14 +75,27 @@ def encode_cells(served: ServedGroup, cells: Cells, heads: Heads) -> list[bytes 
         _lane_bytes(lane, one, cells, edges).to_pylist()
         for lane, one in zip(served.lanes, cells.states, strict=True)
     ]
-    raw, sources = words.tobytes(), heads.positions.shape[1]
+    sources = heads.positions.shape[1]
+    return split_records(served, words, ends, np.diff(edges), sources, lanes)
+
+
+def split_records(
+    served: ServedGroup,
+    words: np.ndarray,
+    ends: np.ndarray,
+    sizes: np.ndarray,
+    sources: int,
+    lanes: Sequence[Sequence[bytes]],
+) -> list[bytes | None]:
+    """Records whose words but the first stand one after the other; None for those without cells."""
+    raw = memoryview(words.view(np.uint8))  # type: ignore[arg-type]
     found: list[bytes | None] = []
     start = 0
-    for number, end in enumerate((8 * ends).tolist()):
-        if edges[number] == edges[number + 1]:
+    for number, (end, size) in enumerate(zip((8 * ends).tolist(), sizes.tolist(), strict=True)):
+        if not size:
             found.append(None)
         else:
-            body = raw[start:end]
+            body = bytes(raw[start:end])
             if lanes:
                 body += lane_section([lane[number] for lane in lanes])
             found.append(sealed_bytes(body, served, sources))
@@ -182,6 +195,13 @@ class Found:
         there = self.at[self.at >= 0]
         return int(self.data[there[0]] >> 24) & 0xFF if there.size else 0
 
+    def latest_sealed(self, least: int) -> int:
+        """The latest sealed time of these records, and not before `least`."""
+        if self.at.size == 1:
+            return least if self.at[0] < 0 else max(least, int(self.data[SEALED]))
+        there = self.at[self.at >= 0]
+        return max(least, int(self.data[there + SEALED].max())) if there.size else least
+
     def heads(self, sealed: int, positions: Sequence[int]) -> Heads:
         """Of all keys; those without a record have these."""
         there = self.at >= 0
@@ -192,6 +212,11 @@ class Found:
         for s in range(len(positions)):
             all_positions[there, s] = self.data[at + HEAD + s]
         return Heads(all_sealed, all_positions)
+
+    def starts(self) -> tuple[np.ndarray, np.ndarray]:
+        """The number of the key and the start of each cell."""
+        key, start, _ = _read(self.data, self.at, 0)
+        return key, start
 
     def cells(self) -> Cells:
         """The cells of all records."""
