@@ -1,4 +1,4 @@
-"""The command line: `windrow init`, `plan`, `backfill`, `sql`, `run`, `doctor` and others.
+"""The command line: `windrow init`, `plan`, `backfill`, `sql`, `run`, `upload` and others.
 
 Arguments in, an exit code out. What a command does is in `windrow.commands`; here is only what all
 have in common: the options, the project folder, and how errors are told.
@@ -63,6 +63,8 @@ def _run(args: argparse.Namespace) -> int:
         return _sql(args)
     if args.command in ("tick", "run", "costs"):
         return _views(args)
+    if args.command in ("upload", "fetch"):
+        return _online(args)
     from windrow.commands.backfill import backfill
     from windrow.commands.explain import explain
     from windrow.commands.plan import plan
@@ -108,6 +110,20 @@ def _sql(args: argparse.Namespace) -> int:
         folder = Workspace.find(getattr(args, "project", None))
         with contextlib.chdir(folder):
             return sql(project_in(folder), args.commands, file or args.file, rows=args.rows)
+
+
+def _online(args: argparse.Namespace) -> int:
+    from windrow.commands.online import fetch, upload
+    from windrow.workspace import Workspace
+
+    folder = Workspace.find(getattr(args, "project", None))
+    with contextlib.chdir(folder), _stopping_spark():
+        workspace = Workspace.load(folder)
+        if args.command == "upload":
+            upload(workspace, args.names, as_of=args.as_of, progress=args.progress)
+        else:
+            fetch(workspace, args.name, args.keys, at=args.at)
+    return 0
 
 
 def _views(args: argparse.Namespace) -> int:
@@ -254,6 +270,29 @@ def _parser() -> argparse.ArgumentParser:
     one.add_argument("--root", metavar="ROOT", help="a state root (default: the project's)")
     one.add_argument("--exact", action="store_true", help="count records and keys; reads all")
     one.add_argument("--json", action="store_true", help="one line of JSON for each arrangement")
+
+    one = commands.add_parser(
+        "upload", parents=[where], help="put features online: write the records of all keys"
+    )
+    one.add_argument(
+        "names", nargs="*", metavar="NAME", help="joins or groups (default: all joins)"
+    )
+    one.add_argument(
+        "--as-of", metavar="TIME", help="features can be fetched from then on (default: now)"
+    )
+    one.add_argument(
+        "--progress",
+        action=argparse.BooleanOptionalAction,
+        default=None,
+        help="show bars (default: on a terminal)",
+    )
+
+    one = commands.add_parser(
+        "fetch", parents=[where], help="the features of a key, as they are served"
+    )
+    one.add_argument("name", metavar="NAME", help="a join or group that is online")
+    one.add_argument("keys", nargs="+", metavar="KEY=VALUE", help="such as user_id=7")
+    one.add_argument("--at", metavar="TIME", help="as of then (default: now)")
 
     one = commands.add_parser(
         "plan", parents=[where, days], help="what a backfill would do, and why"

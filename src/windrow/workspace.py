@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SETTINGS = "windrow.toml"
-_KEYS = ("root", "definitions", "storage_options", "spark", "hops")
+_KEYS = ("root", "definitions", "storage_options", "spark", "hops", "online")
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 _TABLES = ("table", "snapshots", "mutations", "changes", "shard")  # fields that name tables
 
@@ -51,6 +51,7 @@ class Settings:
     storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)  # has secrets
     spark: Mapping[str, str] = field(default_factory=dict, repr=False)  # may have some
     hops: Mapping[str, str] | None = None
+    online: str | None = field(default=None, repr=False)  # may hold a password
 
     @staticmethod
     def read(file: Path) -> Settings:
@@ -90,7 +91,12 @@ class Settings:
                 pass
         except DefinitionError as error:
             raise OptionError(f"{file}: [hops]: {error}") from error
-        return Settings(root, tuple(definitions), options, spark, hops)
+        online = found.get("online")
+        if online is not None and (not isinstance(online, str) or not online.strip()):
+            raise OptionError(
+                f"{file}: online is {_kind(online)}; give a folder, or the URL of a Redis server"
+            )
+        return Settings(root, tuple(definitions), options, spark, hops, online)
 
 
 @dataclass(frozen=True)
@@ -172,7 +178,16 @@ class Workspace:
             spark=Engine(start=self._session, master=self._master),
             storage_options=self.settings.storage_options or None,
             progress=progress,
+            online=self.online,
         )
+
+    @property
+    def online(self) -> str | None:
+        """Where records are served from: a URL, or a folder from this one; None: the default."""
+        address = self.settings.online
+        if address is None or _is_uri(address):
+            return address
+        return str(self.folder / address)
 
     @property
     def _master(self) -> str:
