@@ -132,6 +132,8 @@ def supports(op: str) -> bool:
 
 
 def supports_cast(before: str, after: str) -> bool:
+    if before.startswith("decimal"):
+        return after == "double"
     return before == after or (before in {*NUMBERS, "boolean", "float"} and after in NUMBERS)
 
 
