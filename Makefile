@@ -22,7 +22,7 @@ test: $(READY) lint
 test-views: $(READY)
 	$(BIN)/python -m pytest -m spark tests/views
 
-test-spark: $(READY)
+test-spark: $(READY) redis
 	$(BIN)/python -m pytest -m spark --ignore=tests/views
 
 test-plain: $(READY) redis

@@ -14,6 +14,7 @@ import pytest
 import windrow as wr
 from feature_oracle import same
 from windrow import agg
+from windrow.cli import main
 from windrow.errors import DataError, DefinitionError, NotServedError, RequestError, StaleError
 from windrow.online.fetched import Status
 from windrow.online.keys import key_bytes
@@ -97,13 +98,13 @@ def pairs(value: Any) -> Any:
 KEYS = [1, 2, 3, 17, 39, 99]
 
 
-@pytest.mark.parametrize("accuracy", ["temporal", "snapshot"])
-def test_a_fetch_equals_a_backfill(spark: Any, tmp_path: Path, accuracy: str) -> None:
+def test_a_fetch_equals_a_backfill(spark: Any, tmp_path: Path, address: str) -> None:
+    accuracy = "snapshot" if "redis" in address else "temporal"
     write_views(tmp_path / "views.parquet")
     views = wr.EventSource(name="views", table=str(tmp_path / "views.parquet"), time="ts")
     group = wr.GroupBy("activity", views, ["user_id"], AGGREGATIONS, accuracy=accuracy)
     sealed = START + 18 * DAY + 5 * HOUR
-    project = wr.Project(tmp_path / "state", spark=spark, progress=False)
+    project = wr.Project(tmp_path / "state", spark=spark, progress=False, online=address)
     join = wr.Join(
         "training",
         queries(tmp_path / "queries.parquet", KEYS, sealed),
@@ -123,8 +124,10 @@ def test_a_fetch_equals_a_backfill(spark: Any, tmp_path: Path, accuracy: str) ->
         project.fetch("training", [{"user": 1, "weight": 2.0}], at=sealed - 1)
 
 
-def test_rows_that_change_are_served_as_they_are_alive(spark: Any, tmp_path: Path) -> None:
-    project = wr.Project(tmp_path / "state", spark=spark, progress=False)
+def test_rows_that_change_are_served_as_they_are_alive(
+    spark: Any, tmp_path: Path, address: str
+) -> None:
+    project = wr.Project(tmp_path / "state", spark=spark, progress=False, online=address)
     project.sql("CREATE TABLE ratings (user_id INT, stars INT, ts TIMESTAMP, listing STRING)")
     ratings = wr.EntitySource(name="ratings", view="ratings", time="ts")
     group = wr.GroupBy(
@@ -234,3 +237,22 @@ def test_what_needs_spark_is_refused_by_name(spark: Any, tmp_path: Path) -> None
     assert project.fetcher.names() == []
     with pytest.raises(DefinitionError, match="online=False"):
         project.upload(wr.GroupBy(**{**vars(group), "online": False}))
+
+
+def test_the_page_shows_what_is_printed(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What docs/online.md tells to type prints what it shows."""
+    page = (Path(__file__).parents[2] / "docs" / "online.md").read_text()
+    typed, shown, *_ = page.split("```")[1::2]
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+    for line in typed.splitlines()[2:]:
+        words = line.removeprefix("$ ").split()
+        if words[0] == "cd":
+            monkeypatch.chdir(tmp_path / words[1])
+        else:
+            assert main(words[1:]) == 0
+    printed = [line.split() for line in capsys.readouterr().out.splitlines()]
+    for line in shown.strip().splitlines()[1:-1]:
+        assert line.split() in printed, line

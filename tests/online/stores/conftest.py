@@ -14,16 +14,6 @@ from windrow.online.stores.store import RecordStore
 _numbers = count()
 
 
-@pytest.fixture(scope="session")
-def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisProcess]:
-    """The one server that tests share, each with a namespace of its own."""
-    if shutil.which("redis-server") is None:
-        pytest.skip("there is no redis-server; make redis installs it")
-    server = RedisProcess(tmp_path_factory.mktemp("redis"), "--appendonly", "yes")
-    yield server
-    server.kill()
-
-
 @pytest.fixture
 def start_redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StartRedis]:
     """Starts a server with some settings, for a test that does something to it."""
