@@ -6,6 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 OLDEST := .venv-oldest
+FEAST := .venv-feast
 OLDEST_SPARK := $(shell sed -n 's/^ *"pyspark>=\([0-9.]*\),.*/\1/p' pyproject.toml)
 
 .PHONY: demo test test-long test-spark test-views test-plain test-oldest quick chaos lint docs rooms stubs bench-shard bench-backfill bench-views java redis clean
@@ -16,7 +17,7 @@ demo: $(READY)
 # Three runs side by side: views, all else that needs Spark, each in one session, and what needs none.
 # Jobs of views are short chains on one core, so that a run by itself leaves the other one idle. The
 # docs are built by a test too.
-test: $(READY) lint
+test: $(READY) $(FEAST)/.ready lint
 	$(MAKE) --jobs=3 --output-sync=target --keep-going test-views test-spark test-plain
 
 test-views: $(READY)
@@ -87,6 +88,13 @@ $(OLDEST)/.ready: pyproject.toml | java
 	$(OLDEST)/bin/python -m pip install --quiet --editable '.[test]' 'pyspark==$(OLDEST_SPARK).*'
 	touch $@
 
+# Feast, whose own client reads from our server in a test. It wants other versions of what we use.
+$(FEAST)/.ready:
+	$(PYTHON) -m venv $(FEAST)
+	$(FEAST)/bin/python -m pip install --quiet --upgrade pip
+	$(FEAST)/bin/python -m pip install --quiet 'feast==0.67.*'
+	touch $@
+
 # Spark needs a Java runtime, 17 or newer.
 java:
 	@command -v java >/dev/null || (apt-get update -q && apt-get install -qy openjdk-17-jre-headless)
@@ -100,5 +108,5 @@ redis:
 		apt-get update -q && apt-get install -qy --no-install-recommends redis-server )
 
 clean:
-	rm -rf $(VENV) $(OLDEST) build demo dist .pytest_cache .mypy_cache .ruff_cache .hypothesis \
+	rm -rf $(VENV) $(OLDEST) $(FEAST) build demo dist .pytest_cache .mypy_cache .ruff_cache .hypothesis \
 		.import_linter_cache

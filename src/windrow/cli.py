@@ -1,4 +1,4 @@
-"""The command line: `windrow init`, `plan`, `backfill`, `sql`, `run`, `upload` and others.
+"""The command line: `windrow init`, `plan`, `backfill`, `sql`, `upload`, `serve` and others.
 
 Arguments in, an exit code out. What a command does is in `windrow.commands`; here is only what all
 have in common: the options, the project folder, and how errors are told.
@@ -65,6 +65,8 @@ def _run(args: argparse.Namespace) -> int:
         return _views(args)
     if args.command in ("upload", "fetch"):
         return _online(args)
+    if args.command == "serve":
+        return _serve(args)
     from windrow.commands.backfill import backfill
     from windrow.commands.explain import explain
     from windrow.commands.plan import plan
@@ -148,6 +150,26 @@ def _views(args: argparse.Namespace) -> int:
         else:
             run(project, args.every)
     return 0
+
+
+def _serve(args: argparse.Namespace) -> int:
+    from windrow.commands.serve import serve
+    from windrow.workspace import Workspace
+
+    token_file = None if args.token_file is None else os.path.abspath(args.token_file)
+    folder = Workspace.find(getattr(args, "project", None))
+    with contextlib.chdir(folder):
+        return serve(
+            Workspace.load(folder),
+            host=args.host,
+            port=args.port,
+            workers=args.workers,
+            token_file=token_file,
+            max_body=args.max_body,
+            max_keys=args.max_keys,
+            timeout=args.timeout,
+            access_log=args.access_log,
+        )
 
 
 @contextlib.contextmanager
@@ -295,6 +317,40 @@ def _parser() -> argparse.ArgumentParser:
     one.add_argument("--at", metavar="TIME", help="as of then (default: now)")
 
     one = commands.add_parser(
+        "serve", parents=[where], help="answer requests for features over HTTP, until Ctrl-C"
+    )
+    one.add_argument(
+        "--host", default="127.0.0.1", help="where to listen (default: 127.0.0.1, this machine)"
+    )
+    one.add_argument(
+        "--port", type=_count, default=8080, help="0 for any that is free (default: 8080)"
+    )
+    one.add_argument(
+        "--workers", type=_count, default=1, metavar="N", help="processes (default: 1)"
+    )
+    one.add_argument(
+        "--token-file",
+        metavar="FILE",
+        help="bearer tokens, one a line; also $WINDROW_TOKENS (default: everybody may ask)",
+    )
+    one.add_argument(
+        "--max-body", type=_count, default=2**20, metavar="BYTES", help="default: 1048576"
+    )
+    one.add_argument(
+        "--max-keys", type=_count, default=10_000, metavar="N", help="of a request (default: 10000)"
+    )
+    one.add_argument(
+        "--timeout",
+        type=_seconds,
+        default=10.0,
+        metavar="SECONDS",
+        help="for a request to arrive, to be fetched, and to be read (default: 10)",
+    )
+    one.add_argument(
+        "--access-log", action="store_true", help="a line of JSON for each request, on stderr"
+    )
+
+    one = commands.add_parser(
         "plan", parents=[where, days], help="what a backfill would do, and why"
     )
     one.add_argument("name", nargs="?", metavar="NAME", help="a join (default: all)")
@@ -333,7 +389,7 @@ def _seconds(text: str) -> float:
 def _count(text: str) -> int:
     value = int(text) if text.isdecimal() else -1
     if value < 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of rows; write 0 or more")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number; write 0 or more")
     return value
 
 

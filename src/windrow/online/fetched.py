@@ -25,7 +25,7 @@ class Fetched:
     `columns[c][i]` is the value of feature `names[c]` for the i-th of the requested `keys`: an int,
     float, bool, str, bytes, Decimal, date, datetime, list or dict, or None. `statuses[c][i]` is its
     status. `fresh_at[c]` is the time, in milliseconds, up to which the rows behind feature `c` have
-    been taken in.
+    been taken in. `version` is that of the definition by which they were computed.
     """
 
     name: str
@@ -35,6 +35,7 @@ class Fetched:
     columns: list[list[Any]]
     statuses: list[list[Status]]
     fresh_at: list[int]
+    version: str = ""
 
     def rows(self) -> list[dict[str, Any]]:
         """A dictionary for each requested key: the features by name."""
@@ -44,7 +45,15 @@ class Fetched:
 
 
 class Served(Protocol):
-    """What a server needs to know of everything that can be fetched."""
+    """What a server needs to know of everything that can be fetched.
+
+    Its methods may be called from several threads at once. `waits` says that they may have to wait
+    for another machine; a server then never calls them where others would wait, too.
+    """
+
+    @property
+    def waits(self) -> bool:
+        """Whether a fetch may wait for another machine."""
 
     def names(self) -> list[str]:
         """The groups, joins and views that can be fetched."""

@@ -1,0 +1,75 @@
+"""`windrow serve`: features over HTTP, until Ctrl-C or SIGTERM."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from functools import partial
+from typing import TYPE_CHECKING
+
+from windrow.errors import OptionError
+from windrow.workspace import Workspace
+
+if TYPE_CHECKING:
+    from windrow.online.fetched import Served
+
+
+def open_served(root: str, storage_options: Mapping[str, str]) -> Served:
+    """What is served from a state root; called in the process of each worker."""
+    from windrow.project import Project
+
+    project = Project(root, storage_options=dict(storage_options) or None)
+    found: Served = project.fetcher  # type: ignore[attr-defined,assignment,unused-ignore]
+    return found
+
+
+def serve(
+    workspace: Workspace,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 8080,
+    workers: int = 1,
+    token_file: str | None = None,
+    max_body: int = 2**20,
+    max_keys: int = 10_000,
+    timeout: float = 10.0,
+    access_log: bool = False,
+) -> int:
+    """Serve everything of the project that is online; the exit code.
+
+    `token_file` has bearer tokens, one a line; `WINDROW_TOKENS` in the environment may have more.
+    Without any, everybody who can reach the address may ask.
+    """
+    try:
+        from windrow.online.server.limits import Limits
+        from windrow.online.server.listening import is_loopback
+        from windrow.online.server.settings import Settings
+        from windrow.online.server.supervisor import serve as run
+        from windrow.online.server.tokens import Tokens
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.startswith("windrow"):
+            raise
+        raise OptionError(
+            f"serving needs {error.name}; install it with `pip install 'windrow[server]'`"
+        ) from error
+    settings = Settings(
+        host,
+        port,
+        workers,
+        token_file,
+        access_log,
+        Limits(body=max_body, keys=max_keys, timeout=timeout),
+    )
+    tokens = Tokens.find(token_file)  # what is wrong with them is told before anything starts
+    if not tokens and not is_loopback(host):
+        print(
+            f"windrow: {host} can be reached from other machines, and no token is asked for; give "
+            "--token-file, or let a proxy decide who may ask",
+            file=sys.stderr,
+        )
+    count = f"{workers} workers" if workers > 1 else "1 worker"
+    return run(
+        partial(open_served, workspace.root, workspace.settings.storage_options),
+        settings,
+        lambda address: print(f"Serving at {address} with {count}; Ctrl-C stops", flush=True),
+    )
