@@ -9,7 +9,7 @@ OLDEST := .venv-oldest
 FEAST := .venv-feast
 OLDEST_SPARK := $(shell sed -n 's/^ *"pyspark>=\([0-9.]*\),.*/\1/p' pyproject.toml)
 
-.PHONY: demo test test-long test-spark test-views test-plain test-oldest quick chaos lint docs rooms stubs bench-shard bench-backfill bench-views java redis clean
+.PHONY: demo test test-long test-spark test-views test-plain test-oldest quick chaos lint docs rooms stubs bench-shard bench-backfill bench-views bench-http java redis clean
 
 demo: $(READY)
 	$(BIN)/python examples/shop.py
@@ -75,6 +75,9 @@ bench-backfill: $(READY)
 
 bench-views: $(READY)
 	$(BIN)/python benchmarks/views.py
+
+bench-http: $(READY)
+	$(BIN)/python benchmarks/http_load.py
 
 $(READY): pyproject.toml | java
 	$(PYTHON) -m venv $(VENV)
