@@ -18,9 +18,7 @@ def open_served(root: str, storage_options: Mapping[str, str]) -> Served:
     """What is served from a state root; called in the process of each worker."""
     from windrow.project import Project
 
-    project = Project(root, storage_options=dict(storage_options) or None)
-    found: Served = project.fetcher  # type: ignore[attr-defined,assignment,unused-ignore]
-    return found
+    return Project(root, storage_options=dict(storage_options) or None).fetcher
 
 
 def serve(

@@ -94,6 +94,11 @@ class Fetcher:
         self._joins: dict[str, tuple[bytes, ServedJoin]] = {}
         self._readers: dict[tuple[str, tuple[str, ...], int], KeyReader] = {}
 
+    @property
+    def waits(self) -> bool:
+        """Whether a fetch may wait for another machine."""
+        return not self._records.is_local
+
     def names(self) -> list[str]:
         """The groups and joins that are served."""
         groups = [name.removeprefix(GROUPS) for name in self._records.notes(GROUPS)]
@@ -166,7 +171,7 @@ class Fetcher:
             columns = [columns[p] for p in places]
             statuses = [statuses[p] for p in places]
             fresh_at = [fresh_at[p] for p in places]
-        return Fetched(name, time, tuple(names), keys, columns, statuses, fresh_at)
+        return Fetched(name, time, tuple(names), keys, columns, statuses, fresh_at, join.version)
 
     def _wanted(
         self, join: ServedJoin, features: Sequence[str] | None

@@ -65,7 +65,7 @@ class App:
         self.tokens = tokens or Tokens()
         self.closing = False  # set when the worker has been told to stop
         self._served = served
-        self._waits: bool = getattr(served, "waits", False)
+        self._waits = served.waits
         self._catalogue = Catalogue(served)
         self._pool = ThreadPoolExecutor(self.limits.threads, thread_name_prefix="fetch")
         self._at_work, self._lock = 0, threading.Lock()
