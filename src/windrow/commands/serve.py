@@ -14,11 +14,12 @@ if TYPE_CHECKING:
     from windrow.online.fetched import Served
 
 
-def open_served(root: str, storage_options: Mapping[str, str]) -> Served:
-    """What is served from a state root; called in the process of each worker."""
+def open_served(root: str, storage_options: Mapping[str, str], online: str | None = None) -> Served:
+    """What is served of a state root, from the store `online`; called in each worker's process."""
     from windrow.project import Project
 
-    return Project(root, storage_options=dict(storage_options) or None).fetcher
+    project = Project(root, storage_options=dict(storage_options) or None, online=online)
+    return project.fetcher
 
 
 def serve(
@@ -67,7 +68,7 @@ def serve(
         )
     count = f"{workers} workers" if workers > 1 else "1 worker"
     return run(
-        partial(open_served, workspace.root, workspace.settings.storage_options),
+        partial(open_served, workspace.root, workspace.settings.storage_options, workspace.online),
         settings,
         lambda address: print(f"Serving at {address} with {count}; Ctrl-C stops", flush=True),
     )

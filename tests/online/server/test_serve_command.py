@@ -98,7 +98,7 @@ def test_it_serves(
         workers.append(self)
 
     monkeypatch.setattr(Worker, "__init__", remember)
-    monkeypatch.setattr(serve, "open_served", lambda root, options: Fake())
+    monkeypatch.setattr(serve, "open_served", lambda *arguments: Fake())
     codes: list[int] = []
     begun = threading.Event()
     printed: list[str] = []
