@@ -9,13 +9,14 @@ it out.
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from windrow.errors import DefinitionError, TimeRangeError
+from windrow.errors import TimeRangeError
 from windrow.features.definitions import GroupBy
 from windrow.features.inputs.groups import GroupInputs
 from windrow.online.folding import Batch, Folding
@@ -58,6 +59,7 @@ class Follower:
         self._engine, self._root, self._records = engine, root, records
         self._groups = {group.name: group for group in groups}
         self._bound: dict[str, GroupInputs] = {}
+        self._told: set[int] = set()  # generations of other definitions
 
     def follow(self, source: str | None = None) -> list[Followed]:
         """Apply what is new in all sources, or in one by name; returns what changed."""
@@ -78,8 +80,8 @@ class Follower:
             return None
         inputs = self._inputs(group)
         for generation in generations:
-            if generation is note.current:
-                self._check(group, inputs, generation)
+            if not self._is_defined_so(group, inputs, generation):
+                continue
             for number, piece in self._shards(inputs):
                 if only is None or piece.source.name == only:
                     applied = self._apply(generation, number, piece)
@@ -98,12 +100,18 @@ class Follower:
             self._bound[group.name] = found
         return found
 
-    def _check(self, group: GroupBy, inputs: GroupInputs, generation: Generation) -> None:
-        if serve_group(group, inputs).digest != generation.served.digest:
-            raise DefinitionError(
-                f"GroupBy {group.name!r}: it is served as it was defined before; run "
-                f"`windrow upload {group.name}` to serve the new definition"
+    def _is_defined_so(self, group: GroupBy, inputs: GroupInputs, generation: Generation) -> bool:
+        """Whether a generation is of this definition; of another one it stays as it is."""
+        if serve_group(group, inputs).digest == generation.served.digest:
+            return True
+        if generation.number not in self._told:
+            self._told.add(generation.number)
+            warnings.warn(
+                f"GroupBy {group.name!r} is served as it was defined before, and takes nothing in; "
+                f"`windrow upload {group.name}` serves the new definition",
+                stacklevel=4,
             )
+        return False
 
     def _shards(self, inputs: GroupInputs) -> Iterator[tuple[int, Piece]]:
         """The pieces that are shards, each with the number of its source."""
