@@ -73,6 +73,9 @@ bench-shard: $(READY)
 bench-backfill: $(READY)
 	$(BIN)/python benchmarks/backfill.py
 
+bench-online: $(READY) redis
+	$(BIN)/python benchmarks/online.py
+
 bench-views: $(READY)
 	$(BIN)/python benchmarks/views.py
 

@@ -1,7 +1,7 @@
 """Features online, on this machine, in one run; one JSON line last.
 
-100,000 keys with 50 events each over a week, and ten features of three lengths of windows. Features
-are uploaded to LMDB and to a Redis that is started here, fetched in this process, and over HTTP from
+100,000 keys with 50 events each over a week, and ten features of three lengths of windows. They are
+uploaded to LMDB and to a Redis that is started here, fetched in this process, and over HTTP from
 `windrow serve` beside a bare echo on the same server.
 
     python benchmarks/online.py [--keys 100000] [--seconds 4] [--rounds 3]
