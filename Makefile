@@ -9,7 +9,7 @@ OLDEST := .venv-oldest
 FEAST := .venv-feast
 OLDEST_SPARK := $(shell sed -n 's/^ *"pyspark>=\([0-9.]*\),.*/\1/p' pyproject.toml)
 
-.PHONY: demo test test-long test-spark test-views test-plain test-oldest quick chaos lint docs rooms stubs bench-shard bench-backfill bench-views bench-http java redis clean
+.PHONY: demo test test-long test-spark test-views test-plain test-oldest quick chaos lint docs rooms stubs bench-shard bench-backfill bench-views bench-http bench-online java jars redis clean
 
 demo: $(READY)
 	$(BIN)/python examples/shop.py
@@ -17,7 +17,7 @@ demo: $(READY)
 # Three runs side by side: views, all else that needs Spark, each in one session, and what needs none.
 # Jobs of views are short chains on one core, so that a run by itself leaves the other one idle. The
 # docs are built by a test too.
-test: $(READY) $(FEAST)/.ready lint
+test: $(READY) $(FEAST)/.ready lint jars
 	$(MAKE) --jobs=3 --output-sync=target --keep-going test-views test-spark test-plain
 
 test-views: $(READY)
@@ -47,6 +47,8 @@ quick: $(READY) redis lint
 chaos: $(READY)
 	$(BIN)/python tests/campaigns/damage.py --faults 2500
 	$(BIN)/python tests/campaigns/kills.py --kills 120
+	$(BIN)/python tests/campaigns/stream_kills.py --kills 100
+	$(BIN)/python tests/campaigns/stream_kills.py --kills 100 --kafka
 	$(BIN)/python tests/campaigns/views_fuzz.py --examples 500
 
 lint: $(READY)
@@ -112,6 +114,12 @@ redis:
 	@command -v redis-server >/dev/null || ( \
 		[ -e $(POLICY) ] || { printf '#!/bin/sh\nexit 101\n' > $(POLICY); chmod +x $(POLICY); trap 'rm $(POLICY)' EXIT; }; \
 		apt-get update -q && apt-get install -qy --no-install-recommends redis-server )
+# Spark's connector to Kafka for streams; Kafka, and Debezium beside PostgreSQL, for their tests. What
+# cannot be had is left out: tests that need it say so.
+jars: $(READY)
+	@command -v mvn >/dev/null || apt-get install -qy maven || echo 'no Maven: no tests of Kafka'
+	@test -d /usr/lib/postgresql || apt-get install -qy postgresql || echo 'no test of PostgreSQL'
+	-@$(BIN)/python tests/online/streams/fetch_jars.py
 
 clean:
 	rm -rf $(VENV) $(OLDEST) $(FEAST) build demo dist .pytest_cache .mypy_cache .ruff_cache .hypothesis \

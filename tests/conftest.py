@@ -46,9 +46,10 @@ MARKS = {
 @pytest.fixture(scope="session")
 def spark() -> Iterator[Any]:
     """The one Spark session of a test run."""
+    from windrow.spark.jars import with_jars
     from windrow.spark.session import local_session
 
-    session = local_session("windrow-tests", cores="2")
+    session = local_session("windrow-tests", cores="2", **with_jars({}))
     yield session
     session.stop()
 

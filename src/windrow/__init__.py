@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from windrow.project import Project
     from windrow.shard import Consolidation, Shard, by_columns, by_hash, col
     from windrow.sources.definitions import EntitySource, EventSource, PreAggregatedSource
+    from windrow.sources.streams import FolderStream, KafkaStream
 
 __version__ = "0.1.0"
 
@@ -19,8 +20,10 @@ __all__ = [
     "Consolidation",
     "EntitySource",
     "EventSource",
+    "FolderStream",
     "GroupBy",
     "Join",
+    "KafkaStream",
     "PreAggregatedSource",
     "Project",
     "Queries",
@@ -41,6 +44,7 @@ _MODULES = {
     "windrow.project": ["Project"],
     "windrow.shard": ["Consolidation", "Shard", "by_columns", "by_hash", "col"],
     "windrow.sources.definitions": ["EntitySource", "EventSource", "PreAggregatedSource"],
+    "windrow.sources.streams": ["FolderStream", "KafkaStream"],
 }
 _HOMES = {name: module for module, names in _MODULES.items() for name in names}
 

@@ -67,6 +67,13 @@ def _run(args: argparse.Namespace) -> int:
         return _online(args)
     if args.command == "serve":
         return _serve(args)
+    if args.command == "jars":
+        from windrow.commands.stream import fetch_jars
+
+        fetch_jars()
+        return 0
+    if args.command == "stream":
+        return _stream(args)
     from windrow.commands.backfill import backfill
     from windrow.commands.explain import explain
     from windrow.commands.plan import plan
@@ -170,6 +177,17 @@ def _serve(args: argparse.Namespace) -> int:
             timeout=args.timeout,
             access_log=args.access_log,
         )
+
+
+def _stream(args: argparse.Namespace) -> int:
+    from windrow.commands.stream import stream
+    from windrow.workspace import Workspace
+
+    folder = Workspace.find(getattr(args, "project", None))
+    with contextlib.chdir(folder), _stopping_spark():
+        workspace = Workspace.load(folder)
+        stream(workspace, args.sources, once=args.once, trigger=args.trigger, metrics=args.metrics)
+    return 0
 
 
 @contextlib.contextmanager
@@ -286,6 +304,21 @@ def _parser() -> argparse.ArgumentParser:
             )
 
     one = commands.add_parser(
+        "stream", parents=[where], help="take in what arrives in the streams of sources"
+    )
+    one.add_argument("sources", nargs="*", metavar="SOURCE", help="sources (default: all)")
+    one.add_argument("--once", action="store_true", help="take in what is there now, and end")
+    one.add_argument(
+        "--trigger",
+        type=_interval,
+        default=0.5,
+        metavar="TIME",
+        help="between the starts of two micro-batches, such as 500ms or 2s (default: 500ms)",
+    )
+    one.add_argument("--metrics", metavar="[HOST:]PORT", help="serve figures there, for Prometheus")
+    commands.add_parser("jars", help="fetch Spark's connector to Kafka, with Maven")
+
+    one = commands.add_parser(
         "costs", parents=[where], help="what views keep: records, bytes, sharing, estimates"
     )
     one.add_argument("view", nargs="?", metavar="VIEW", help="a view (default: all)")
@@ -383,6 +416,17 @@ def _seconds(text: str) -> float:
         value = -1.0
     if not 0 < value <= 86_400:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds; write 1 or 0.5")
+    return value
+
+
+def _interval(text: str) -> float:
+    number, scale = (text[:-2], 1000) if text.endswith("ms") else (text.removesuffix("s"), 1)
+    try:
+        value = float(number) / scale
+    except ValueError:
+        value = -1.0
+    if not 0 <= value <= 86_400:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a time; write 500ms or 2s")
     return value
 
 

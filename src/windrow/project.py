@@ -18,6 +18,8 @@ from windrow.online.follow import Followed
 from windrow.online.serving import Serving
 from windrow.online.stores.opening import open_store
 from windrow.online.stores.store import RecordStore
+from windrow.online.streams.batches import After
+from windrow.online.streams.running import TRIGGER, Streams
 from windrow.online.upload import Uploaded
 from windrow.sources.definitions import EntitySource, Source
 from windrow.spark.progress import progress_for
@@ -127,6 +129,22 @@ class Project:
         TBLPROPERTIES, which choose plans.
         """
         self._statements.create_view(name, df, properties)
+
+    def streams(
+        self,
+        *sources: Source,
+        once: bool = False,
+        trigger: float = TRIGGER,
+        after: After | None = None,
+    ) -> Streams:
+        """The streams of sources; `run` takes in what arrives in them.
+
+        With `once`, what is there now, and no more. Otherwise a micro-batch begins every `trigger`
+        seconds. After each, `after` is called with the source's name and the time up to which the
+        stream's shard is known.
+        """
+        pause = None if once else trigger
+        return Streams(self._engine, self._store, sources, trigger=pause, after=after)
 
     def tick(self) -> TickSummary:
         """Read what is new in sources, and bring all views up to date, in one commit."""

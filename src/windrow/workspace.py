@@ -14,7 +14,7 @@ import re
 import sys
 import tomllib
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -26,7 +26,9 @@ from windrow.errors import DefinitionError, OptionError, WindrowError
 from windrow.features.definitions import GroupBy, Join, JoinedGroup
 from windrow.project import Project
 from windrow.sources.definitions import Source
+from windrow.sources.streams import FolderStream, KafkaStream
 from windrow.sources.tables import is_path
+from windrow.spark.jars import with_jars
 from windrow.spark.session import Engine, local_session
 from windrow.spark.start import start_spark
 from windrow.storage.names import Anchored
@@ -194,7 +196,31 @@ class Workspace:
         return self.settings.spark.get("spark.master", "local[*]")
 
     def _session(self) -> SparkSession:
-        return start_spark(lambda: local_session("windrow", **self.settings.spark))
+        settings = dict(self.settings.spark)
+        if any(isinstance(source.stream, KafkaStream) for source in self.sources.values()):
+            settings = with_jars(settings)
+        return start_spark(lambda: local_session("windrow", **settings))
+
+    def streamed(self, names: Sequence[str] = ()) -> list[Source]:
+        """The sources of these names, all with a stream; without names, all that have one."""
+        for name in names:
+            if name not in self.sources:
+                known = [one for one, source in self.sources.items() if source.stream]
+                raise DefinitionError(
+                    f"there is no source {name!r} in {self.folder}; {_hint(name, known)}"
+                )
+            if self.sources[name].stream is None:
+                raise DefinitionError(
+                    f"source {name!r} has no stream; give it one, such as "
+                    "stream=wr.FolderStream('arriving')"
+                )
+        chosen = names or [name for name, source in self.sources.items() if source.stream]
+        if not chosen:
+            raise DefinitionError(
+                f"{self.folder}: no source has a stream; give one, such as "
+                "EventSource(..., stream=wr.FolderStream('arriving'))"
+            )
+        return [self.sources[name] for name in chosen]
 
     def _require_joins(self) -> None:
         if not self.joins:
@@ -334,6 +360,10 @@ def _anchored(side: _Side, folder: Path) -> _Side:
             is_file = name == "shard" or is_path(text)
             if is_file and not _is_uri(text) and "`" not in text:  # parquet.`path` is Spark's
                 found = replace(found, **{name: Anchored(str(folder / text), text)})
+    stream = getattr(found, "stream", None)
+    if isinstance(stream, FolderStream) and not _is_uri(text := os.fspath(stream.path)):
+        place = Anchored(str(folder / text), text)
+        found = replace(found, stream=replace(stream, path=place))
     return found  # type: ignore[no-any-return]
 
 

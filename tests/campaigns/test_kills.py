@@ -9,6 +9,7 @@ from typing import Any
 import backfill_kills
 import pytest
 import shard_kills
+import stream_kills
 import view_kills
 
 
@@ -31,3 +32,10 @@ def test_the_processes_of_backfills(tmp_path: Path) -> None:
 def test_the_processes_of_views(tmp_path: Path, spark: Any) -> None:
     counts = view_kills.campaign(tmp_path, 2, seed=5, spark=spark, how=("driver", "step"))
     assert counts["view_kills"] == 2
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+def test_the_processes_of_streams(tmp_path: Path) -> None:
+    counts = stream_kills.campaign(tmp_path, 2, seed=5)
+    assert counts["stream_kills"] == 2

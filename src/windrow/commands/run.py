@@ -44,7 +44,7 @@ def run(project: Project, every: float = EVERY, stop: Stop | None = None) -> Non
     """
     stop = stop or Stop()
     project.spark  # noqa: B018  it starts here: Spark has a way of its own with Ctrl-C
-    with _stopped_by_signals(stop):
+    with stopped_by_signals(stop):
         at, told = -1, ""
         while not stop.asked:
             try:
@@ -60,7 +60,7 @@ def run(project: Project, every: float = EVERY, stop: Stop | None = None) -> Non
 
 
 @contextlib.contextmanager
-def _stopped_by_signals(stop: Stop) -> Iterator[None]:
+def stopped_by_signals(stop: Stop) -> Iterator[None]:
     """A block in which Ctrl-C and SIGTERM ask `stop`: a tick that is at work is finished.
 
     The second Ctrl-C interrupts that, too.

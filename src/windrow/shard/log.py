@@ -187,7 +187,7 @@ class Log:
         return ShardRetiredError(f"{self.store.uri}: the shard is retired, and about to be removed")
 
     def marked(self, mark: str) -> int | None:
-        """The `upper` of the append that carried `mark`."""
+        """The number of the last append that carried `mark`: by default its `upper`."""
         return self._transaction(f"{MARK}.{mark}")
 
     def _transaction(self, name: str) -> int | None:
@@ -250,11 +250,13 @@ class Log:
         upper: int,
         token: str,
         mark: str | None = None,
+        number: int | None = None,
     ) -> bool:
         """Add `parts` and move `upper`, if it is at `lower`. False if this very append is there."""
         frontiers = [Transaction(UPPER, upper)]
         if mark is not None:
-            frontiers.append(Transaction(f"{MARK}.{mark}", upper))
+            marked = upper if number is None else number
+            frontiers.append(Transaction(f"{MARK}.{mark}", marked))
 
         def check() -> bool:
             if self.retired:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -194,8 +194,25 @@ class Shard:
         return self._append(writer, write, token, mark)
 
     def marked(self, mark: str) -> int | None:
-        """The `upper` of the append that carried `mark`; None if there is none."""
+        """The `upper` of the append that carried `mark`, or the number that it was given.
+
+        None if there is none. Of several with the same mark, it is that of the last.
+        """
         return self._log.marked(mark)
+
+    def append_written(
+        self,
+        write: Callable[[BatchWriter], Written],
+        *,
+        lower: int,
+        upper: int,
+        at: int,
+        token: str,
+        mark: str,
+        number: int,
+    ) -> bool:
+        """Append the parts that `write` writes, marked with a number. Otherwise as `append`."""
+        return self._append(self._writer(lower, upper, at), write, token, mark, number)
 
     def append_tasks(
         self,
@@ -247,7 +264,12 @@ class Shard:
             )
 
     def _append(
-        self, writer: BatchWriter, write: Any, token: str | None, mark: str | None = None
+        self,
+        writer: BatchWriter,
+        write: Any,
+        token: str | None,
+        mark: str | None = None,
+        number: int | None = None,
     ) -> bool:
         from dataclasses import replace
 
@@ -268,7 +290,7 @@ class Shard:
         written = write(writer)
         self.appended = written.counters
         with committing(log, written.parts):
-            done = log.append(written.parts, lower, upper, token or _token(written), mark)
+            done = log.append(written.parts, lower, upper, token or _token(written), mark, number)
         if not done:
             drop(log, written.parts)
         elif COMPACT_EVERY and log.version % COMPACT_EVERY == 0:
@@ -506,6 +528,14 @@ class Shard:
             unsorted_parts=sum(not part.sorted for part in parts),
             bytes=sum(part.bytes for part in parts),
         )
+
+    def rows_within(self, span: tuple[int, int] | None) -> int:
+        """About how many updates there are at times in [lower, upper), or in all: from the log."""
+        parts = self._log.parts()
+        if span is not None:
+            lower, upper = (span[0], span[1])
+            parts = [p for p in parts if p.time[1] >= lower and p.time[0] < upper]
+        return sum(part.rows for part in parts)
 
     def parts(self) -> list[Part]:
         """The parts of the version of the log that this handle knows."""

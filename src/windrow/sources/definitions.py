@@ -14,10 +14,12 @@ from typing import Any
 from windrow.errors import DefinitionError
 from windrow.sources.expressions import refuse_subquery
 from windrow.sources.partitions import PartitionRange
+from windrow.sources.streams import Stream, TakenIn, check_stream
 from windrow.time import DAY, parse_length
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _LONGEST_NAME = 100  # folders are called after names, with more behind them
+_FEEDS: tuple[list[str], ...] = ([], ["mutations"], ["changes"])  # what a stream can continue
 
 Select = Mapping[str, str] | Sequence[str] | None
 
@@ -101,6 +103,7 @@ class Source:
     time: str
     select: Select
     where: str | None
+    stream: Stream | None = None
 
     @property
     def what(self) -> str:
@@ -131,6 +134,17 @@ class Source:
             refuse_subquery(text, f"{self.what}: select")
         check_condition(self.where, f"{self.what}: where")
         refuse_subquery(self.where, f"{self.what}: where")
+        check_stream(self.stream, self.what)
+
+    def _needs_schema(self) -> None:
+        """Without a table, only the stream can say which columns there are."""
+        if self.stream is None or isinstance(self.stream, TakenIn):
+            return
+        if self.stream.schema is None:
+            raise DefinitionError(
+                f"{self.what}: there is a stream and no table that would tell its columns; list "
+                "them in schema= of the stream"
+            )
 
 
 @dataclass(frozen=True)
@@ -143,11 +157,14 @@ class EventSource(Source):
     which the table is laid out; with `start_partition` and `end_partition` (days, both included)
     only those days are read, and all of them have to be there unless `missing_partitions` is
     "ignore".
+
+    With a `stream`, a `KafkaStream` or a `FolderStream`, the table is what happened before the
+    stream began, and may be left out.
     """
 
     name: str
-    table: Any = field(compare=False)
-    time: str
+    table: Any = field(default=None, compare=False)
+    time: str = ""
     partition: str | None = None
     select: Select = None
     where: str | None = None
@@ -155,11 +172,20 @@ class EventSource(Source):
     start_partition: str | None = None
     end_partition: str | None = None
     missing_partitions: str = "error"
+    stream: Stream | None = None
 
     def __post_init__(self) -> None:
         check_name(self.name, "EventSource.name")
-        check_table(self.table, self.what)
+        if self.stream is None or self.table is not None:
+            check_table(self.table, self.what)
         self._check()
+        if self.table is None:
+            self._needs_schema()
+        if self.stream is not None and self.stream.envelope is not None:
+            raise DefinitionError(
+                f"{self.what}: stream: envelope={self.stream.envelope!r} tells how rows change; "
+                "give the stream to an EntitySource"
+            )
         if self.known is not None:
             check_column(self.known, f"{self.what}: known")
 
@@ -225,6 +251,9 @@ class EntitySource(Source):
     To `mutations` dated `snapshots` can be added: the whole table at the end of each day, the day
     in the column `partition`. Snapshots alone do for groups with accuracy `snapshot`.
 
+    `mutations` and `changes` can go on as a `stream`, of messages with the same columns or, with
+    `envelope="debezium"`, of Debezium's. A stream alone is one of changes.
+
     `time` is the row's own time, on which windows decay.
     """
 
@@ -244,6 +273,7 @@ class EntitySource(Source):
     end_partition: str | None = None
     missing_partitions: str = "error"
     view: str | None = None
+    stream: Stream | None = None
 
     def __post_init__(self) -> None:
         check_name(self.name, "EntitySource.name")
@@ -257,11 +287,18 @@ class EntitySource(Source):
         ]
         if len(given) > 1:
             raise DefinitionError(f"{self.what}: give one of {' and '.join(given)}, not both")
-        if self.snapshots is None and not given:
+        if self.snapshots is None and not given and self.stream is None:
             raise DefinitionError(
-                f"{self.what}: give mutations=, changes=, shard=, view= or snapshots=: where its "
-                "rows are"
+                f"{self.what}: give mutations=, changes=, shard=, view=, snapshots= or stream=: "
+                "where its rows are"
             )
+        if self.stream is not None and (self.snapshots is not None or given not in _FEEDS):
+            other = "snapshots" if self.snapshots is not None else given[0]
+            raise DefinitionError(
+                f"{self.what}: a stream goes on where mutations or changes end, not with {other}"
+            )
+        if not given:
+            self._needs_schema()
         if self.snapshots is not None and given and given != ["mutations"]:
             raise DefinitionError(f"{self.what}: snapshots go with mutations, not with {given[0]}")
         if self.snapshots is not None and self.partition is None:
@@ -272,6 +309,11 @@ class EntitySource(Source):
         check_column(self.change_type, f"{self.what}: change_type")
         if self.mutation_time is not None:
             check_column(self.mutation_time, f"{self.what}: mutation_time")
+
+    @property
+    def feed(self) -> str:
+        """The form of its changes, in a table or a stream: `mutations` or `changes`."""
+        return "mutations" if self.mutations is not None else "changes"
 
     @property
     def known_at(self) -> str:

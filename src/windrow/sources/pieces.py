@@ -1,8 +1,9 @@
 """Pieces: the tables of a source, and how each becomes rows of an arrangement.
 
-An event log is one piece. A table that changes may be two: dated snapshots and a log of
-mutations. A snapshot replaces the state that mutations led to (see `changes`). If the two agree, as
-they should, retracted rows and those of the snapshot cancel, and only what really changed remains.
+An event log is one piece, and its stream another. A table that changes may be two: dated snapshots
+and a log of mutations. A snapshot replaces the state that mutations led to (see `changes`). If the
+two agree, as they should, retracted rows and those of the snapshot cancel, and only what really
+changed remains.
 """
 
 from __future__ import annotations
@@ -22,10 +23,13 @@ from windrow.sources.changes import UpdateColumns, end_of_day, replaces, snapsho
 from windrow.sources.columns import KNOWN_AT, Form, Taken
 from windrow.sources.definitions import EntitySource, EventSource, PreAggregatedSource, Source
 from windrow.sources.files import FileRows, TimeFilter
+from windrow.sources.stream_columns import declared_columns
+from windrow.sources.stream_shard import open_stream, stream_rows
+from windrow.sources.streams import TakenIn
 from windrow.sources.tables import require_columns
 from windrow.sources.times import check_time_type, millis_sql
 from windrow.spark.errors import known_errors
-from windrow.spark.schemas import arrow_to_spark_schema, quoted
+from windrow.spark.schemas import arrow_to_spark_schema, empty_frame, quoted
 from windrow.spark.session import Engine
 from windrow.storage.names import Anchored, written
 from windrow.updates import DIFF, update_schema
@@ -56,6 +60,7 @@ class Piece:
     rows: FileRows | None = None
     reason: str = ""
     shard: Shard | None = None  # the shard that stores the rows
+    streamed: bool = False  # of a stream, as far as it was taken in
 
     def taking(
         self, columns: tuple[Taken, ...], required: tuple[str, ...], engine: Engine
@@ -77,8 +82,11 @@ class Piece:
     def during(self, span: tuple[int, int], engine: Engine) -> Piece:
         """Of a shard: the same piece, reduced to updates at times in [lower, upper)."""
         assert self.shard is not None
-        assert isinstance(self.source, EntitySource)
-        piece = _shard_piece(engine, self.source, self.shard, span)
+        if self.streamed:
+            piece = replace(self, table=_stream_table(engine, self.source, self.shard, span))
+        else:
+            assert isinstance(self.source, EntitySource)
+            piece = _shard_piece(engine, self.source, self.shard, span)
         return piece.taking(self.columns, self.required, engine)
 
     def recent(self, start: int) -> tuple[str, ...]:
@@ -98,7 +106,8 @@ class Piece:
     def fingerprint(self) -> list[Any]:
         columns = [(c.name, c.source, str(c.type), c.form.name, c.value) for c in self.columns]
         selected = (self.source.selected, self.source.where)
-        shard = None if self.shard is None else self.shard.id
+        # A stream is the same before it ran and after: see `stream_shard`.
+        shard = None if self.shard is None or self.streamed else self.shard.id
         return [self.table.text, selected, columns, bool(self.replaced), shard]
 
     @property
@@ -202,16 +211,35 @@ def _replaced(
 
 
 def bind_source(engine: Engine, source: Source, options: Mapping[str, str] | None) -> list[Piece]:
-    """Find the tables of a source."""
+    """Find the tables of a source, and what was taken in of its stream."""
     if isinstance(source, EntitySource):
-        return _entity(engine, source, options)
-    assert isinstance(source, EventSource | PreAggregatedSource)
+        pieces = _entity(engine, source, options)
+    else:
+        assert isinstance(source, EventSource | PreAggregatedSource)
+        pieces = [] if source.table is None else [_log(engine, source, source.table, options)]
+    if source.stream is not None:
+        pieces.append(_stream(engine, source, pieces[0].table if pieces else None, options))
+    return pieces
+
+
+def _log(engine: Engine, source: Source, table: Any, options: Mapping[str, str] | None) -> Piece:
+    """A table of events."""
+    known = _known(source)
+    bound = _bind(engine, source, table, source.what, known, options)
+    return _of_events(source, bound)
+
+
+def _known(source: Source) -> list[str]:
+    """The column that says when an event became known, if there is one."""
     known = source.known if isinstance(source, EventSource) else None
-    table = _bind(engine, source, source.table, source.what, [n for n in [known] if n], options)
-    if known is not None:
+    return [] if known is None else [known]
+
+
+def _of_events(source: Source, table: BoundTable) -> Piece:
+    for known in _known(source):
         require_columns(table.schema.names, [known], f"{source.what}: known")
         check_time_type(table.schema.field(known).type, f"{source.what}: known {known!r}")
-    return [Piece(source, table, known_at=known)]
+    return Piece(source, table, known_at=next(iter(_known(source)), None))
 
 
 def _bind(
@@ -221,9 +249,14 @@ def _bind(
     what: str,
     also: Sequence[str],
     options: Mapping[str, str] | None,
+    *,
+    whole: bool = False,
 ) -> BoundTable:
-    """A table of a source; columns `also` are kept whatever `select` says."""
-    partitions = source.partitions
+    """A table of a source; columns `also` are kept whatever `select` says.
+
+    With `whole`, whatever range of partitions the source names.
+    """
+    partitions = None if whole else source.partitions
     if partitions is not None and partitions.is_open and isinstance(source, EntitySource):
         partitions = None  # nothing is chosen by it, so the table need not have the column
     select = source.selected
@@ -268,6 +301,10 @@ def _updates(
     columns = UpdateColumns.of(source, name)
     what = f"{source.what}: {name}"
     table = _bind(engine, source, getattr(source, name), what, columns.names, options)
+    return _of_updates(source, table, columns)
+
+
+def _of_updates(source: EntitySource, table: BoundTable, columns: UpdateColumns) -> Piece:
     schema = table.schema
     require_columns(schema.names, [columns.known_at], f"{source.what}: mutation_time")
     check_time_type(
@@ -353,3 +390,65 @@ def _shard_piece(
             load=load,
         )
     return Piece(source, table, columns.known_at, (columns.sign, columns.form), shard=shard)
+
+
+def _stream(
+    engine: Engine, source: Source, table: BoundTable | None, options: Mapping[str, str] | None
+) -> Piece:
+    """What was taken in of a stream; `table` is what it continues."""
+    stream = source.stream
+    if not isinstance(stream, TakenIn):
+        raise DefinitionError(
+            f"{source.what}: what was taken in of its stream is in a project, which only its "
+            "backfill knows; call project.plan or project.backfill with the join"
+        )
+    shard = open_stream(stream.uri, options)
+    if shard is not None:
+        bound = _stream_table(engine, source, shard, (shard.since, shard.upper))
+    elif table is not None:
+        bound = _no_rows(engine, source, table)
+    else:
+        columns = arrow_to_spark_schema(declared_columns(engine.spark, source))
+        frame = empty_frame(engine.spark, columns)
+        bound = _stream_bound(engine, source, frame)
+    bound = replace(bound, text=stream.uri, uris=() if shard is None else None)
+    if isinstance(source, EntitySource):
+        piece = _of_updates(source, bound, UpdateColumns.of(source, source.feed))
+    else:
+        piece = _of_events(source, bound)
+    return replace(piece, shard=shard, streamed=True)
+
+
+def _stream_table(
+    engine: Engine, source: Source, shard: Shard, span: tuple[int, int]
+) -> BoundTable:
+    """The rows of a stream that were taken in at times of a span."""
+    assert source.stream is not None
+    frame = stream_rows(shard, span, engine.spark)
+    return replace(_stream_bound(engine, source, frame), text=getattr(source.stream, "uri", ""))
+
+
+def _stream_bound(engine: Engine, source: Source, frame: DataFrame) -> BoundTable:
+    if isinstance(source, EntitySource):
+        also = UpdateColumns.of(source, source.feed).names
+    else:
+        also = _known(source)
+    what = f"{source.what}: stream"
+    bound = _bind(engine, source, frame, what, also, None, whole=True)
+    return replace(bound, obstacle="a stream")
+
+
+def _no_rows(engine: Engine, source: Source, table: BoundTable) -> BoundTable:
+    """A stream that never ran: no rows, of the columns that the table has."""
+    schema = arrow_to_spark_schema(table.schema)
+    return BoundTable(
+        what=f"{source.what}: stream",
+        text="",
+        schema=table.schema,
+        uris=(),
+        parquet=None,
+        sources={},
+        obstacle="a stream",
+        options=(),
+        load=lambda _: empty_frame(engine.spark, schema),
+    )

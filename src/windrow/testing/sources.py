@@ -33,6 +33,7 @@ def given_rows(source: Source, data: Any, schema: pa.Schema | None) -> dict[str,
         times = raw_times(source, _known_at_of(source, ""))
         return {"": Rows.make(data, source.what, times, schema)}
     names = [name for name in _TABLES if getattr(source, name) is not None]
+    names = names or [source.feed]  # a stream alone
     if "snapshots" not in names:
         data = {names[0]: data}
     elif not isinstance(data, Mapping) or set(data) != set(names):

@@ -128,7 +128,7 @@ def _source_details(definition: Mapping[str, Any]) -> list[tuple[str, str]]:
         found.append((f"Location{of}", _location(table)))
         for option, value in table["options"].items():
             found.append((f"Option {option}{of}", value))
-        if role == "shard":
+        if role in ("shard", "stream"):
             found.append(("Read up to", str(table.get("upper", 0))))
         else:
             found.append((f"Files{of}", f"{len(table['files']):,}"))
@@ -150,10 +150,14 @@ def python_text(definition: Mapping[str, Any]) -> str:
     """The definition of a source in Python."""
     source = dict(definition["source"])
     kind, select = source.pop("type"), source.pop("select", None)
-    given = {**source, **{role: _location(one) for role, one in definition["tables"].items()}}
+    tables = definition["tables"]
+    given = {**source, **{n: _location(one) for n, one in tables.items() if n != "stream"}}
     if select is not None:
         given["select"] = dict(select)
-    return f"{kind}({', '.join(f'{name}={value!r}' for name, value in given.items())})"
+    texts = [f"{name}={value!r}" for name, value in given.items()]
+    if "stream" in tables:  # options may have secrets, so it is not kept
+        texts.append("stream=...")
+    return f"{kind}({', '.join(texts)})"
 
 
 def type_of(field: Any) -> str:

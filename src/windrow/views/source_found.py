@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from windrow.shard.predicate import Predicate
@@ -86,6 +87,30 @@ class Found:
     held: Callable[[], AbstractContextManager[Any]] = field(default=nullcontext)
 
 
+def both(first: Found, second: Found) -> Found:
+    """What is new in two tables of a source, in one commit."""
+
+    def updates() -> DataFrame | None:
+        frames = [frame for one in (first, second) if (frame := one.updates()) is not None]
+        return reduce(lambda a, b: a.unionByName(b), frames) if frames else None
+
+    @contextmanager
+    def held() -> Iterator[None]:
+        with first.held(), second.held():
+            yield
+
+    tables = {**first.state["tables"], **second.state["tables"]}
+    return Found(
+        {**first.state, **second.state, "tables": tables},
+        {**first.note, **second.note},
+        updates,
+        first.retracts or second.retracts,
+        [*first.gone, *second.gone],
+        lambda: first.moved() or second.moved(),
+        held,
+    )
+
+
 def with_base(updates: DataFrame, at: int | None = None) -> DataFrame:
     """Updates of rows that are not of a file."""
     from pyspark.sql import functions as F  # noqa: N812
@@ -96,8 +121,6 @@ def with_base(updates: DataFrame, at: int | None = None) -> DataFrame:
 
 def difference(frames: Sequence[DataFrame], names: Sequence[str]) -> DataFrame:
     """The sum of updates: each row once, without those that cancel."""
-    from functools import reduce
-
     from pyspark.sql import functions as F  # noqa: N812
 
     columns = [F.col(quoted(name)) for name in names]

@@ -174,7 +174,7 @@ def _in_range(files: SourceFiles, commit: DeltaCommit) -> DeltaCommit:
 
 def look_at_files(bound: BoundSource) -> Found | None:
     """A source of one table whose files are rows, or updates."""
-    (role,) = bound.tables
+    (role,) = (one for one in bound.tables if one != "stream")
     changes = file_changes(bound, role, int(bound.relation.definition["next"]))
     if changes is None:
         return None

@@ -8,6 +8,7 @@ the columns of the rows themselves, without those that say when and how a row ch
     changes, mutations      without the time and the sign; the day; _commit_version of a feed
     snapshots               without the day
     shard                   without _time and _diff
+    stream                  as the table, the changes or the mutations that it continues
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from windrow.sources.changes import UpdateColumns
 from windrow.sources.columns import Form, Taken
 from windrow.sources.definitions import EntitySource, EventSource, Source
 from windrow.sources.patterns import split_pattern
+from windrow.sources.streams import TakenIn
 from windrow.sources.tables import format_of, is_path, require_columns, select_columns
 from windrow.sources.times import check_time_type
 from windrow.spark.schemas import empty_frame, quoted, spark_to_arrow_schema
@@ -40,7 +42,8 @@ if TYPE_CHECKING:
 AT = "__windrow_at"  # the column that says when a stored update became known, in milliseconds
 _SIGN = "__windrow_sign"  # of a row of change data
 _VERSION = "_commit_version"
-TABLES = ("table", "snapshots", "mutations", "changes", "shard")  # options that name tables
+# Options that name tables.
+TABLES = ("table", "snapshots", "mutations", "changes", "shard", "stream")
 
 
 @dataclass(frozen=True)
@@ -65,10 +68,17 @@ class SourceTable:
     @property
     def signs(self) -> UpdateColumns | None:
         """Where rows have their time and their sign; None if they are only ever added."""
-        if self.role in ("table", "snapshots"):
+        if self.role in ("table", "snapshots") or isinstance(self.source, EventSource):
             return None
         assert isinstance(self.source, EntitySource)
-        return UpdateColumns.of(self.source, self.role)
+        return UpdateColumns.of(self.source, self._form)
+
+    @property
+    def _form(self) -> str:
+        """The role; of a stream, that of the table that it continues."""
+        if self.role != "stream":
+            return self.role
+        return self.source.feed if isinstance(self.source, EntitySource) else "table"
 
     def updates(self, rows: DataFrame, *, feed: bool = False, at: bool = False) -> DataFrame:
         """Rows of files, each with `NUMBER`, as updates: own columns, `NUMBER`, `_diff`.
@@ -100,7 +110,7 @@ class SourceTable:
             taken = Taken(AT, signs.known_at, pa.int64(), Form.MILLIS)
             more.append(F.coalesce(taken.sql(found, LongType()), F.lit(0)).alias(AT))
         number = F.col(NUMBER)
-        if self.role != "shard":
+        if self.role not in ("shard", "stream"):  # neither has changes without a time
             timeless = F.col(quoted(signs.known_at)).isNull()
             twice = F.array(-2 * number, -2 * number - 1)
             number = F.explode(F.when(timeless, twice).otherwise(F.array(number)))
@@ -112,7 +122,7 @@ class SourceTable:
         """What the definition selects, and the columns that are needed besides."""
         source = self.source
         assert source is not None
-        partitions = source.partitions
+        partitions = None if self.role == "stream" else source.partitions
         if partitions is not None and not partitions.is_open:
             require_columns(frame.columns, [partitions.column], f"{source.what}: partition")
             frame = frame.where(partitions.condition())
@@ -143,7 +153,7 @@ class SourceTable:
                 self.source.snapshots is not None or not self.source.selected
             ):
                 left.add(self.source.partition)
-            if self.role == "changes" and not self.source.selected:
+            if self._form == "changes" and not self.source.selected:
                 left.add(_VERSION)
         return [name for name in names if name not in left]
 
@@ -197,7 +207,7 @@ def check_alike(known: StructType, found: StructType, what: str) -> None:
         if found[field.name].dataType != field.dataType:
             raise SchemaError(
                 f"{what}: column {field.name!r} is {found[field.name].dataType.simpleString()}, "
-                f"and in the snapshots {field.dataType.simpleString()}; cast it in select"
+                f"and in the other table {field.dataType.simpleString()}; cast it in select"
             )
 
 
@@ -221,14 +231,17 @@ def from_json(data: Mapping[str, Any], tables: Mapping[str, str]) -> Source:
     given = {name: value for name, value in data.items() if name not in ("type", "select")}
     if "select" in data:
         given["select"] = dict(data["select"])
-    kind = EventSource if data["type"] == "EventSource" else EntitySource
-    found: Source = kind(**given, **tables)
+    if "stream" in tables:
+        given["stream"] = TakenIn(tables["stream"])
+    others = {name: place for name, place in tables.items() if name != "stream"}
+    kind: Any = EventSource if data["type"] == "EventSource" else EntitySource
+    found: Source = kind(**given, **others)
     return found
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a table of a definition is: files of a format, or a shard."""
+    """Where a table of a definition is: files of a format, a shard, or that of a stream."""
 
     format: str
     location: str
@@ -264,6 +277,10 @@ def places_of(
                 else Shard.open(table, storage_options=storage_options).uri
             )
             found[role] = Place("shard", uri, {})
+            continue
+        if role == "stream":
+            assert isinstance(table, TakenIn)
+            found[role] = Place("stream", str(table.uri), {})
             continue
         found[role] = _files(f"{what}: its {role}", table, storage_options)
     return found

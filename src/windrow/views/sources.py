@@ -10,6 +10,7 @@ collection.
     look       ──▶ Found            what is new: files      source_lots, source_look
                                                  snapshots  source_snapshots
                                                  a shard    source_shard
+                                                 a stream   source_stream
     take over  ──▶ parts, a commit  rows that are missing   source_missing
 """
 
@@ -34,6 +35,8 @@ from windrow.errors import (
 from windrow.shard.append import write_dataframe
 from windrow.shard.shard import Shard
 from windrow.sources.definitions import Source
+from windrow.sources.stream_columns import declared_columns
+from windrow.sources.stream_shard import open_stream, taken_in
 from windrow.spark.schemas import arrow_to_spark_schema
 from windrow.spark.settings import settings_of
 from windrow.spark.statements import CreateTable, Files
@@ -46,7 +49,7 @@ from windrow.views.names import Relation
 from windrow.views.relations import Relations
 from windrow.views.retractions import give_up, retracted_row
 from windrow.views.source_files import SourceFiles, source_errors
-from windrow.views.source_found import BoundSource, Found
+from windrow.views.source_found import BoundSource, Found, both
 from windrow.views.source_look import look_at_files
 from windrow.views.source_missing import (
     count_quarantined,
@@ -57,6 +60,7 @@ from windrow.views.source_missing import (
 from windrow.views.source_numbers import FIRST, NUMBER
 from windrow.views.source_shard import look_at_shard
 from windrow.views.source_snapshots import look_at_snapshots
+from windrow.views.source_stream import look_at_stream
 from windrow.views.source_tables import (
     AT,
     Place,
@@ -76,13 +80,14 @@ if TYPE_CHECKING:
 
 _PAUSE = 0.01  # seconds, before a source is looked at again; at first
 _OWN = (NUMBER, AT)
+_SHARDS = ("shard", "stream")  # tables that are not files
 
 
 class Sources:
     """Creates sources, and takes over what is new in them."""
 
     def __init__(self, relations: Relations, history: History, store: Store) -> None:
-        self._relations, self._history = relations, history
+        self._relations, self._history, self._root = relations, history, store
         self._storage_options = store.options_dict
 
     # Defining.
@@ -98,6 +103,7 @@ class Sources:
 
     def define(self, name: str, definition: Source, append_only: bool = False) -> None:
         """A source from Python; that it is there already, and the same, is no error."""
+        definition = taken_in(definition, self._root)
         places = places_of(name, definition, self._storage_options)
         found = self._relations.get(name)
         if found is not None and found.kind == "source":
@@ -137,8 +143,12 @@ class Sources:
         tables: dict[str, Any] = {}
         bound: list[SourceTable] = []
         for role, place in places.items():
-            files = None if role == "shard" else self._files(name, place, source)
-            columns = self._columns(statement, place, files)
+            files = None if role in _SHARDS else self._files(name, place, source)
+            if role == "stream":
+                assert source is not None
+                columns = self._stream_columns(source, place, bound)
+            else:
+                columns = self._columns(statement, place, files)
             bound.append(SourceTable(role, files, columns, source))
             tables[role] = {
                 "format": place.format,
@@ -160,7 +170,7 @@ class Sources:
                 raise SchemaError(f"{what}: the name {own} belongs to Windrow; rename it")
         at = self._history.next_time()
         columns = storable.arrow.append(pa.field(NUMBER, pa.int32()))
-        if len(bound) > 1:
+        if {"snapshots", "mutations"} <= set(tables):
             columns = columns.append(pa.field(AT, pa.int64()))
         key = key_columns(storable.stored) or [NUMBER]
         id = self._history.create_collection(columns, key)
@@ -200,6 +210,18 @@ class Sources:
             return declared(self._relations.session, statement.columns)
         return files.schema(self._relations.session)
 
+    def _stream_columns(
+        self, source: Source, place: Place, others: Sequence[SourceTable]
+    ) -> StructType:
+        """Those of its shard; before it ever ran, of the table it continues, or as declared."""
+        shard = open_stream(place.location, self._storage_options)
+        if shard is not None:
+            return arrow_to_spark_schema(shard.schema)
+        if others:
+            return others[0].columns
+        session = self._relations.session
+        return arrow_to_spark_schema(declared_columns(session, source))
+
     def _files(self, name: str, place: Place, source: Source | None) -> SourceFiles:
         return SourceFiles(
             name,
@@ -227,7 +249,7 @@ class Sources:
             columns = relation.schema
             if "columns" in one:
                 columns = StructType.fromJson(one["columns"])
-            files = None if role == "shard" else self._files(relation.name, place, source)
+            files = None if role in _SHARDS else self._files(relation.name, place, source)
             tables[role] = SourceTable(role, files, columns, source)
         collection = self._history.collection(relation.collection)
         return BoundSource(relation, tables, collection, self._relations.session_of(relation))
@@ -265,7 +287,11 @@ class Sources:
             return look_at_shard(bound, self._storage_options)
         if "snapshots" in bound.tables:
             return look_at_snapshots(bound)
-        return look_at_files(bound)
+        if "stream" not in bound.tables:
+            return look_at_files(bound)
+        stream = look_at_stream(bound, self._storage_options)
+        files = look_at_files(bound) if len(bound.tables) > 1 else None
+        return stream if files is None else files if stream is None else both(files, stream)
 
     def _take_over(self, bound: BoundSource, found: Found) -> None:
         """Write what changed, and commit it with how far it was read."""

@@ -80,6 +80,8 @@ def _shard_by_keys(group: GroupBy, layout: Layout, pieces: Sequence[Piece]) -> S
     shard = pieces[0].shard
     if shard is None or others or layout.conditions or source.selected or source.where:
         return None
+    if pieces[0].streamed:  # its rows are those of a table, and not updates
+        return None
     types = tuple(shard.schema.field(name).type for name in group.keys)
     if shard.key != tuple(group.keys) or shard.order.kind != "hash" or types != layout.key_types:
         return None

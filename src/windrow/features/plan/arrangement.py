@@ -54,6 +54,9 @@ class PlannedArrangement:
         for take in self.todo.takes:
             piece = self.inputs.content.pieces[take.piece]
             parquet = piece.table.parquet
+            if piece.streamed:
+                total += 0 if piece.shard is None else piece.shard.rows_within(take.span)
+                continue
             if parquet is None:
                 return None
             total += parquet.rows if take.uris is None else parquet.only(set(take.uris)).rows

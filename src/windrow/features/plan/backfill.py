@@ -20,6 +20,7 @@ from windrow.errors import OptionError
 from windrow.features.definitions import Join
 from windrow.features.inputs.groups import GroupInputs, check_keys
 from windrow.features.inputs.queries import QueryInputs
+from windrow.features.inputs.streams import over_streams
 from windrow.features.plan.arrangement import PlannedArrangement, Reading, many
 from windrow.features.plan.passes import PassPlan, passes_of, plan_pass
 from windrow.features.plan.strategy import BROADCAST, GATHER, STRATEGIES
@@ -132,6 +133,7 @@ def plan_backfill(
     if strategy is not None and strategy not in STRATEGIES:
         raise OptionError(f"strategy is {strategy!r}; it is one of {list(STRATEGIES)}")
     options = store.options_dict
+    join = over_streams(join, store)
     queries = QueryInputs.bind(join, engine, start, end, options)
     passes = passes_of(join)
     arrangements: dict[str, PlannedArrangement] = {}
