@@ -121,11 +121,12 @@ class Parser:
         frame = frame.select(*columns, *(c.alias(n) for n, c in more.items()), *kept)
         frame = frame.select(*(self._column(field, more) for field in self.rows), *kept)
         reason = F.coalesce(F.col(REASON), self._wrong(frame))
+        frame = frame.withColumn(REASON, reason)  # evaluated once, and looked at twice
         own = [F.col(quoted(field.name)) for field in self.rows]
         message = F.col(VALUE)
         if CORRUPT in messages.columns:  # rows of files, which are no text
             message = F.coalesce(message, F.to_json(F.struct(*own)).cast("binary"))
-        return frame.select(*own, F.col(PRODUCED), bad(reason, message))
+        return frame.select(*own, F.col(PRODUCED), bad(F.col(REASON), message))
 
     def _read(self, messages: DataFrame) -> DataFrame:
         """With `FIELDS`, the columns of each message; and `REASON`, if it cannot be read."""
