@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from windrow.errors import OptionError
 from windrow.features.definitions import GroupBy, Join, Queries
+from windrow.features.inputs.streams import group_over_streams
 from windrow.features.plan.backfill import BackfillPlan, plan_backfill
 from windrow.features.run.backfill import BackfillRun, BackfillSummary
 from windrow.online.fetch import Fetcher
@@ -204,6 +205,15 @@ class Project:
         """Bring the records of served groups up to what the shards of their sources have now."""
         return self._serving.follow(groups, source)
 
+    def following(self, *groups: GroupBy) -> After:
+        """What streams call after each micro-batch: brings the records of served groups up to it."""
+        follower = self._serving.follower([self._resolved(group) for group in groups])
+
+        def after(source: str, upper: int) -> None:
+            follower.follow(source)
+
+        return after
+
     def fetch(
         self,
         name: str | Join | GroupBy,
@@ -245,7 +255,8 @@ class Project:
         return Serving(self._engine, self._store, self._records, self._resolved, progress)
 
     def _resolved(self, group: GroupBy) -> GroupBy:
-        """A group over the shards of the project's views."""
+        """A group over the shards of the project's streams and views."""
+        group = group_over_streams(group, self._store)
         if not any(isinstance(s, EntitySource) and s.view is not None for s in group.sources):
             return group
         join = Join(group.name, Queries(table="none", time="none"), [group])

@@ -19,13 +19,18 @@ def stream(
     metrics: str | None = None,
     stop: Stop | None = None,
 ) -> None:
-    """Run the streams of sources until Ctrl-C, SIGTERM, or `stop` is asked; or `once`."""
+    """Run the streams of sources until Ctrl-C, SIGTERM, or `stop` is asked; or `once`.
+
+    Groups that are served follow.
+    """
     stop = stop or Stop()
     sources = workspace.streamed(names)
     with workspace.project() as project:
         project.spark  # noqa: B018  it starts here: Spark has a way of its own with Ctrl-C
         with stopped_by_signals(stop):
-            streams = project.streams(*sources, once=once, trigger=trigger)
+            groups = [group for group in workspace.groups.values() if group.online]
+            after = project.following(*groups)
+            streams = project.streams(*sources, once=once, trigger=trigger, after=after)
             server = None if metrics is None else serve(streams.figures.text, metrics)
             try:
                 streams.run(
