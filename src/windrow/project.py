@@ -206,7 +206,7 @@ class Project:
         return self._serving.follow(groups, source)
 
     def following(self, *groups: GroupBy) -> After:
-        """What streams call after each micro-batch: brings the records of served groups up to it."""
+        """What streams call after each micro-batch: it brings records of served groups up to it."""
         follower = self._serving.follower([self._resolved(group) for group in groups])
 
         def after(source: str, upper: int) -> None:

@@ -139,12 +139,14 @@ class Follower:
             generation = next((o for o in known if o.number == generation.number), generation)
         target = generation.destination(source)
         if target is not None and lower < target:
-            if lower < shard.since:
+            # Records that never took anything in can begin wherever the shard does.
+            start = max(lower, shard.since)
+            if lower and lower < start:
                 raise TimeRangeError(
                     f"{shard.uri}: what it took in before {shard.since} is forgotten, and the "
                     f"records of {name} are at {lower}; run `windrow upload {name}`"
                 )
-            done = self._run(generation, source, piece, (lower, target))
+            done = self._run(generation, source, piece, (start, target)) if start < target else {}
         reached, now = max(target or lower, lower), now_millis()
         change_note(
             self._records,
