@@ -7,6 +7,7 @@ and medians are compared. The machine's caches are warm, Spark's session runs an
 kernels are loaded; each backfill from raw files gets a new project.
 
     python benchmarks/backfill.py [--events 10000000] [--queries 500000] [--repeats 3]
+                                  [--sections entities skew ...]
 """
 
 from __future__ import annotations
@@ -142,13 +143,15 @@ class Measured:
 class Bench:
     """The data of a run, the session, and a new project for each measurement."""
 
-    def __init__(self, root: Path, events: int, queries: int, keys: int, repeats: int) -> None:
-        self.root, self.repeats, self.keys = root, repeats, keys
-        self.size, self.asked = events, queries
+    def __init__(self, root: Path, options: argparse.Namespace) -> None:
+        self.root, self.repeats, self.keys = root, options.repeats, options.keys
+        self.size, self.asked = options.events, options.queries
+        self.spark_share = options.spark_share
         self.events, self.queries = root / "events", root / "queries.parquet"
-        write_events(self.events, events, keys)
-        write_queries(self.queries, queries, keys)
+        write_events(self.events, self.size, self.keys)
+        write_queries(self.queries, self.asked, self.keys)
         self._last: Measured | None = None
+        self._raw: list[float] = []  # seconds over the whole data
 
     @functools.cached_property
     def spark(self) -> Any:
@@ -185,8 +188,15 @@ class Bench:
             stages = measured.project.summary.stages
             measured.stages.append({name: round(value, 3) for name, value in stages.items()})
         if events == self.events and not more:
+            self._raw.append(seconds[0])
             self._result = result_of(measured.folder / "results/bench", "e_", "price_")
         return seconds[0], seconds[1], measured
+
+    def seconds_from_raw(self) -> float:
+        """Of the whole data, from raw files: the median of what was measured so far."""
+        while len(self._raw) < self.repeats:
+            self.windrow(self.events)
+        return median(self._raw)
 
     def result(self) -> pa.Table:
         """The features over the whole data."""
@@ -224,7 +234,8 @@ def beside_polars(bench: Bench) -> dict[str, Any]:
     }
 
 
-def beside_duckdb(bench: Bench, raw: float) -> dict[str, Any]:
+def beside_duckdb(bench: Bench) -> dict[str, Any]:
+    raw = bench.seconds_from_raw()
     out = bench.root / "duckdb.parquet"
     seconds = timed(lambda: duckdb_backfill(bench.events, bench.queries, out))
     say(f"duckdb {seconds:.1f} s")
@@ -236,8 +247,9 @@ def beside_duckdb(bench: Bench, raw: float) -> dict[str, Any]:
     }
 
 
-def beside_spark(bench: Bench, share: int) -> dict[str, Any]:
+def beside_spark(bench: Bench) -> dict[str, Any]:
     """Plain Spark's range join over a share of the data, beside Windrow over the same."""
+    share = bench.spark_share
     small = bench.root / "share"
     write_events(small / "events", bench.size // share, bench.keys)
     write_queries(small / "queries.parquet", bench.asked // share, bench.keys)
@@ -393,7 +405,8 @@ def entities(bench: Bench) -> dict[str, Any]:
     source = wr.EntitySource("events", "ts", mutations=str(log), mutation_time="mutation_ts")
     found, plain = [], []
     for _ in range(bench.repeats):
-        plain.append(bench.windrow(bench.events)[0])
+        seconds, _, measured = bench.windrow(bench.events)
+        plain.append(seconds)
         project = bench.project().project
         found.append(timed(lambda: project.backfill(windrow_join(source, bench.queries))))  # noqa: B023
     say(f"events {plain}, entities {found} {project.summary.stages}")
@@ -401,6 +414,7 @@ def entities(bench: Bench) -> dict[str, Any]:
     return {
         "entity_vs_event": median(found) / median(plain),
         "entity_seconds": median(found),
+        "stages_event": measured.stages[0],
         "stages_entity": {k: round(v, 3) for k, v in project.summary.stages.items()},
     }
 
@@ -426,26 +440,36 @@ def task_memory(bench: Bench) -> dict[str, Any]:
     return {"task_memory_mib": found, "task_memory_growth": found[1] / found[0]}
 
 
+Section = Callable[[Bench], dict[str, Any]]
+
+# These start processes, before this one has a session, which its children would share.
+BEFORE_SESSION: dict[str, Section] = {"memory": memory, "task_memory": task_memory}
+IN_SESSION: dict[str, Section] = {
+    "polars": beside_polars,
+    "growth": growth,
+    "growth_8x": growth_eightfold,
+    "skew": skew,
+    "few_queries": few_queries,
+    "more_queries": more_queries,
+    "one_more_day": one_more_day,
+    "entities": entities,
+    "duckdb": beside_duckdb,
+    "spark": beside_spark,
+}
+SECTIONS = [*BEFORE_SESSION, *IN_SESSION]
+
+
 def measure(root: Path, options: argparse.Namespace) -> dict[str, Any]:
-    bench = Bench(root, options.events, options.queries, options.keys, options.repeats)
+    bench = Bench(root, options)
     out: dict[str, Any] = {"events": options.events, "queries": options.queries}
-    # These start processes, before this one has a session, which its children would share.
-    out |= memory(bench)
-    out |= task_memory(bench)
+    wanted = [name for name in options.sections if name not in options.skip]
+    for name, section in BEFORE_SESSION.items():
+        if name in wanted:
+            out |= section(bench)
     bench.warm_up()
-    out |= beside_polars(bench)
-    raw = out["seconds_from_raw"]
-    out |= growth(bench)
-    out |= growth_eightfold(bench)
-    out |= skew(bench)
-    out |= few_queries(bench)
-    out |= more_queries(bench)
-    out |= one_more_day(bench)
-    out |= entities(bench)
-    if "duckdb" not in options.skip:
-        out |= beside_duckdb(bench, raw)
-    if "spark" not in options.skip:
-        out |= beside_spark(bench, options.spark_share)
+    for name, section in IN_SESSION.items():
+        if name in wanted:
+            out |= section(bench)
     return out
 
 
@@ -456,7 +480,8 @@ def main() -> None:
     parser.add_argument("--keys", type=int, default=100_000)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--spark-share", type=int, default=10, help="plain Spark gets 1/n")
-    parser.add_argument("--skip", nargs="*", default=[], choices=["duckdb", "spark"])
+    parser.add_argument("--sections", nargs="*", default=SECTIONS, choices=SECTIONS)
+    parser.add_argument("--skip", nargs="*", default=[], choices=SECTIONS)
     parser.add_argument("--only", nargs=4, metavar=("SYSTEM", "EVENTS", "QUERIES", "FOLDER"))
     options = parser.parse_args()
     if options.only:

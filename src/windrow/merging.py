@@ -87,11 +87,11 @@ def _merge_segments(words: Any, bounds: Any) -> Any:
 
 
 @njit(inline="always")
-def _insertion_sort(words: Any, rows: Any, low: Any, high: Any, known: Any = 0) -> None:
+def _insertion_sort(words: Any, rows: Any, low: Any, high: Any) -> None:
     for i in range(low + 1, high):
         row = rows[i]
         j = i
-        while j > low and _less(words, row, rows[j - 1], known):
+        while j > low and _less(words, row, rows[j - 1]):
             rows[j] = rows[j - 1]
             j -= 1
         rows[j] = row
@@ -247,6 +247,21 @@ def merge_segments(words: np.ndarray, lengths: Sequence[int]) -> np.ndarray:
 
 
 @njit(cache=True, nogil=True)
+def _tied_rows(order: Any, keys: Any) -> Any:
+    """The rows whose keys are equal to a neighbour's, in order."""
+    n = order.size
+    rows = np.empty(n, np.int64)
+    count = 0
+    before = False
+    for p in range(n):
+        after = p + 1 < n and keys[p + 1] == keys[p]
+        rows[count] = order[p]
+        count += before | after
+        before = after
+    return rows[:count]
+
+
+@njit(cache=True, nogil=True)
 def _sort_ties(words: Any, order: Any, keys: Any, longest: Any, known: Any) -> Any:
     """`order` sorts `keys`, which decide before `words` do; sort stretches of equal keys.
 
@@ -259,7 +274,13 @@ def _sort_ties(words: Any, order: Any, keys: Any, longest: Any, known: Any) -> A
     count = 0
     distinct = True
     scratch = np.empty(0, np.int64)
-    start = 0
+    # The next words, of all ties at once: one after the other, each would be waited for.
+    rows = _tied_rows(order, keys)
+    following = np.zeros(rows.size, np.int64)
+    if known < words.shape[0]:
+        for i in range(rows.size):
+            following[i] = words[known, rows[i]]
+    start = at = 0
     while start + 1 < n:
         if keys[start + 1] != keys[start]:
             start += 1
@@ -273,13 +294,33 @@ def _sort_ties(words: Any, order: Any, keys: Any, longest: Any, known: Any) -> A
                 left[count, 0], left[count, 1] = start, end
                 count += 1
         elif end - start <= 16:
-            _insertion_sort(words, order, start, end, known)
+            for i in range(1, end - start):
+                row, word = order[start + i], following[at + i]
+                j = i
+                while j and (
+                    word < following[at + j - 1]
+                    or (
+                        word == following[at + j - 1]
+                        and _less(words, row, order[start + j - 1], known + 1)
+                    )
+                ):
+                    order[start + j], following[at + j] = (
+                        order[start + j - 1],
+                        following[at + j - 1],
+                    )
+                    j -= 1
+                order[start + j], following[at + j] = row, word
+            for i in range(1, end - start if distinct else 0):
+                if following[at + i - 1] == following[at + i]:
+                    a, b = order[start + i - 1], order[start + i]
+                    distinct &= _less(words, a, b, known + 1)
         else:
             if scratch.size < end - start:
                 scratch = np.empty(2 * (end - start), np.int64)
             _merge_sort(words, order, start, end, scratch)
-        for p in range(start + 1, end if distinct else start):
-            distinct &= _less(words, order[p - 1], order[p], known)
+            for p in range(start + 1, end if distinct else start):
+                distinct &= _less(words, order[p - 1], order[p], known)
+        at += end - start
         start = end
     return left[:count], distinct
 

@@ -164,15 +164,11 @@ def tree_sum_pairs(values: Any, first: Any, last: Any, queries: Any) -> Any:
                 high[b], low[b] = add_dd(high[b], low[b], value, rest)
             a >>= 1
             b >>= 1
-    sums, errors = np.empty(queries, np.float64), np.empty(queries, np.float64)
-    for q in range(queries):
-        node = q + size
-        total, error = 0.0, 0.0
-        while node >= top:  # there is nothing above
-            total, error = add_dd(total, error, high[node], low[node])
-            node >>= 1
-        sums[q], errors[q] = total, error
-    return sums, errors
+    # Each node passes its sum on to those below it, level by level; above `top` there is nothing.
+    for node in range(2 * top, size + queries):
+        above = node >> 1
+        high[node], low[node] = add_dd(high[above], low[above], high[node], low[node])
+    return high[size : size + queries].copy(), low[size : size + queries].copy()
 
 
 @njit(cache=True, nogil=True)
@@ -207,19 +203,18 @@ def tree_best(major: Any, minor: Any, first: Any, last: Any, queries: Any) -> An
                     best[b], best_major[b], best_minor[b] = at, x, y
             a >>= 1
             b >>= 1
-    out = np.empty(queries, np.int64)
-    for q in range(queries):
-        node = found = q + size
-        while node > top:  # there is nothing above
-            node >>= 1
-            if best_major[node] > best_major[found] or (
-                best_major[node] == best_major[found] and best_minor[node] > best_minor[found]
-            ):
-                found = node
-            elif best[found] < 0:
-                found = node  # empty, or with an element of the lowest words
-        out[q] = best[found]
-    return out
+    # Each node passes its best on to those below it, level by level; above `top` there is nothing.
+    for node in range(2 * top, size + queries):
+        above = node >> 1
+        x, y = best_major[above], best_minor[above]
+        # One that is empty has the lowest words, and so may an element.
+        if (
+            x > best_major[node]
+            or (x == best_major[node] and y > best_minor[node])
+            or best[node] < 0
+        ):
+            best[node], best_major[node], best_minor[node] = best[above], x, y
+    return best[size : size + queries].copy()
 
 
 @njit(cache=True, nogil=True)
@@ -249,16 +244,11 @@ def tree_largest(words: Any, first: Any, last: Any, queries: Any) -> Any:
                     best[b], most[b] = at, x
             a >>= 1
             b >>= 1
-    out = np.empty(queries, np.int64)
-    for q in range(queries):
-        node = found = q + size
-        while node > top:  # there is nothing above
-            node >>= 1
-            # An empty node has the lowest word, and so may one that is not.
-            if most[node] > most[found] or best[found] < 0:
-                found = node
-        out[q] = best[found]
-    return out
+    for node in range(2 * top, size + queries):
+        above = node >> 1
+        if most[above] > most[node] or best[node] < 0:
+            best[node], most[node] = best[above], most[above]
+    return best[size : size + queries].copy()
 
 
 @njit(inline="always")
@@ -297,13 +287,8 @@ def tree_moments(values: Any, first: Any, last: Any, queries: Any) -> Any:
                 _into(tree, b, value, spread)
             a >>= 1
             b >>= 1
-    out = np.zeros((queries, 5), np.float64)
-    for q in range(queries):
-        node = q + size
-        n, m1, m2, m3, m4 = 0.0, 0.0, 0.0, 0.0, 0.0
-        while node:
-            c = tree[node]
-            n, m1, m2, m3, m4 = add_moments(n, m1, m2, m3, m4, c[0], c[1], c[2], c[3], c[4])
-            node >>= 1
-        out[q, 0], out[q, 1], out[q, 2], out[q, 3], out[q, 4] = n, m1, m2, m3, m4
-    return out
+    for node in range(2, size + queries):  # as in `tree_sum_pairs`
+        n, m1, m2, m3, m4 = tree[node]
+        c = tree[node >> 1]
+        tree[node] = add_moments(n, m1, m2, m3, m4, c[0], c[1], c[2], c[3], c[4])
+    return tree[size : size + queries].copy()
