@@ -90,11 +90,11 @@ def trips(ids: np.ndarray) -> pa.Table:
     )
 
 
-def write_trips(folder: Path, rows: int) -> None:
+def write_trips(folder: Path, ids: np.ndarray) -> None:
     folder.mkdir(parents=True)
-    for number, first in enumerate(range(0, rows, FILE_ROWS)):
-        ids = np.arange(first, min(first + FILE_ROWS, rows))
-        pq.write_table(trips(ids), folder / f"{number:04d}.parquet")
+    for number, first in enumerate(range(0, ids.size, FILE_ROWS)):
+        made = trips(ids[first : first + FILE_ROWS])
+        pq.write_table(made, folder / f"{number:04d}.parquet")
 
 
 class TripChanges:
@@ -114,12 +114,21 @@ class TripChanges:
         chosen = rng.permutation(rows)[: min(rows, 1_000_000)]
         self._others = _Taken(chosen[~np.isin(chosen, extremes)])
         self._next = rows
+        self._gone: list[np.ndarray] = []
+
+    def ids(self) -> np.ndarray:
+        """The trips that are there after all batches so far."""
+        there = np.ones(self._next, np.bool_)
+        for gone in self._gone:
+            there[gone] = False
+        return np.flatnonzero(there)
 
     def batch(self, count: int) -> pa.Table:
         extremes = self._extremes.next(count // 100)
         going = np.concatenate([extremes, self._others.next(count // 2 - len(extremes))])
         coming = np.arange(self._next, self._next + count // 2)
         self._next += count // 2
+        self._gone.append(going)
         assert len(going) == len(coming), "no trip is left that could go"
         return changes_of(trips(going), trips(coming))
 

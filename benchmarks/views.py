@@ -2,14 +2,15 @@
 
 Two views over 10 M rows: a million groups (count, sum, max), and a join of two tables (10 M rows
 out). A tick takes 10 k changes in, half of them deletes, some of them on the small side of the
-join. Spark computes the same two queries over the same rows as Parquet files, its session warm,
-and its result goes nowhere (`noop`); what it takes to store it is given beside. Everything runs
-several times, and medians are compared.
+join. Spark computes the same two queries over the rows that are there after the ticks, as Parquet
+files, its session warm, and its result goes nowhere (`noop`); what it takes to store it is given
+beside. Everything runs several times, and medians are compared.
 
 Then the same over tables of two sizes, reductions over trips of taxis (`views_taxi`), the first
 rows by each plan (`views_topk`), and the queries of TPC-H (`views_tpch`).
 
     python benchmarks/views.py [--scale 1.0] [--repeats 5] [--skip growth taxi topk tpch]
+    python benchmarks/views.py --only taxi taxi_growth
 """
 
 from __future__ import annotations
@@ -29,9 +30,10 @@ from views_taxi import taxi, taxi_growth
 from views_topk import topk_costs
 from views_tpch import measured as tpch
 
+MEMORY = "4g"  # of the JVM, for Spark's joins
 ROWS, CHANGES = 10_000_000, 10_000
 GROWTH = (1_000_000, 20_000_000)
-SECTIONS = ("joins", "growth", "taxi", "topk", "tpch")
+SECTIONS = ("joins", "growth", "taxi", "taxi_kept", "taxi_growth", "topk", "tpch")
 TOPK_SHARE = 0.1  # of the rows; a stack of eight levels stores most of them eight times
 
 VIEWS = {
@@ -45,7 +47,7 @@ VIEWS = {
 def session() -> Any:
     from windrow.spark.session import local_session
 
-    spark = local_session("bench-views", cores=str(os.cpu_count()))
+    spark = local_session("bench-views", cores=str(os.cpu_count()), spark__driver__memory=MEMORY)
     spark.sparkContext.setLogLevel("ERROR")
     return spark
 
@@ -61,16 +63,13 @@ class Base:
         import windrow
 
         self.spark, self.folder, self.rows = spark, folder, rows
-        write_facts(folder / "facts", rows)
-        write_dims(folder / "dims", rows)
-        for name in ("facts", "dims"):
-            self.files(name).createOrReplaceTempView(name)
         self.changes = Changes(rows)
+        self._write("before")
         self.project = windrow.Project(folder / "project", spark=spark, progress=False)
         for name, columns in {"facts": FACTS, "dims": DIMS}.items():
             self.project.sql(f"CREATE TABLE {name} ({columns})")
         self.load = timed(
-            lambda: [self.project.table(n).insert(self.files(n)) for n in ("facts", "dims")]
+            lambda: [self.project.table(n).insert(self._files(n)) for n in ("facts", "dims")]
         )
         self.fills = {
             name: timed(
@@ -82,8 +81,13 @@ class Base:
         }
         say(f"{rows} rows: loaded in {self.load:.1f} s, views filled in {self.fills}")
 
-    def files(self, name: str) -> Any:
-        return self.spark.read.parquet(str(self.folder / name))
+    def _write(self, folder: str) -> None:
+        """Both tables as they are now, as files."""
+        write_facts(self.folder / folder / "facts", self.changes.ids(), self.rows)
+        write_dims(self.folder / folder / "dims", self.changes.versions)
+
+    def _files(self, name: str, folder: str = "before") -> Any:
+        return self.spark.read.parquet(str(self.folder / folder / name))
 
     def write(self, count: int) -> float:
         """Changes into both tables, without a tick; seconds."""
@@ -104,7 +108,11 @@ class Base:
         return [timed(self.project.tick) for _ in range(repeats + 1)][1:]
 
     def recompute(self, repeats: int, stored: bool = False) -> list[float]:
-        """Seconds in which Spark computes both queries over the files."""
+        """Seconds in which Spark computes both queries over files of the tables as they are now."""
+        if not (self.folder / "now").exists():
+            self._write("now")
+        for name in ("facts", "dims"):
+            self._files(name, "now").createOrReplaceTempView(name)
 
         def run(name: str, query: str) -> None:
             writer = self.spark.sql(query).write.mode("overwrite")
@@ -183,6 +191,7 @@ def main() -> None:
     parser.add_argument("--scale", type=float, default=1.0, help="1.0 is 10 M rows")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--skip", nargs="*", default=[], choices=SECTIONS)
+    parser.add_argument("--only", nargs="*", default=SECTIONS, choices=SECTIONS)
     options = parser.parse_args()
     rows = int(ROWS * options.scale)
     out: dict[str, Any] = {"rows": rows, "changes": CHANGES}
@@ -191,15 +200,15 @@ def main() -> None:
         spark = session()
         root, repeats = Path(folder), options.repeats
         sizes = int(GROWTH[0] * options.scale), int(GROWTH[1] * options.scale)
-        wanted = [one for one in SECTIONS if one not in options.skip]
+        wanted = [one for one in options.only if one not in options.skip]
         with PeakMemory(os.getpid(), ["java"]) as memory:
             if "joins" in wanted:
                 out |= beside_spark(spark, root, rows, repeats)
             if "growth" in wanted:
                 out |= growth(spark, root, sizes, repeats)
             if "taxi" in wanted:
-                out |= taxi(spark, root, rows, repeats)
-            if "taxi" in wanted and "growth" in wanted:
+                out |= taxi(spark, root, rows, repeats, kept="taxi_kept" in wanted)
+            if "taxi_growth" in wanted:
                 out |= taxi_growth(spark, root, sizes, repeats)
             if "topk" in wanted:
                 out |= topk_costs(spark, root / "topk", int(rows * TOPK_SHARE), repeats=repeats)

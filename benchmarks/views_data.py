@@ -67,16 +67,16 @@ def dims(ids: np.ndarray, version: np.ndarray | int = 0) -> pa.Table:
     return pa.table({"id": ids, "rate": rate.astype(np.float64), "label": chosen})
 
 
-def write_facts(folder: Path, rows: int) -> None:
+def write_facts(folder: Path, ids: np.ndarray, rows: int) -> None:
     folder.mkdir(parents=True)
-    for number, first in enumerate(range(0, rows, FILE_ROWS)):
-        ids = np.arange(first, min(first + FILE_ROWS, rows))
-        pq.write_table(facts(ids, rows), folder / f"{number:04d}.parquet")
+    for number, first in enumerate(range(0, ids.size, FILE_ROWS)):
+        made = facts(ids[first : first + FILE_ROWS], rows)
+        pq.write_table(made, folder / f"{number:04d}.parquet")
 
 
-def write_dims(folder: Path, rows: int) -> None:
+def write_dims(folder: Path, versions: np.ndarray) -> None:
     folder.mkdir(parents=True)
-    pq.write_table(dims(np.arange(max(1, rows // PER_KEY))), folder / "0000.parquet")
+    pq.write_table(dims(np.arange(versions.size), versions), folder / "0000.parquet")
 
 
 class Changes:
@@ -88,7 +88,13 @@ class Changes:
         # Each row goes at most once, in a random order; new ones get ids of their own.
         self._order = self._rng.permutation(rows)[: min(rows, 1_000_000)]
         self._gone, self._next = 0, rows
-        self._versions = np.zeros(max(1, rows // PER_KEY), np.int64)
+        self.versions = np.zeros(max(1, rows // PER_KEY), np.int64)  # of dims, by id
+
+    def ids(self) -> np.ndarray:
+        """The facts that are there after all batches so far."""
+        there = np.ones(self._next, np.bool_)
+        there[self._order[: self._gone]] = False
+        return np.flatnonzero(there)
 
     def batch(self, count: int) -> dict[str, pa.Table]:
         """Changes to both tables, with `_diff`: of dims a hundredth, each once more in its pair."""
@@ -98,12 +104,12 @@ class Changes:
         going = np.sort(self._order[self._gone : self._gone + each])
         coming = np.arange(self._next, self._next + each)
         self._gone, self._next = self._gone + each, self._next + each
-        chosen = self._rng.choice(len(self._versions), min(of_dims, len(self._versions)), False)
-        before = dims(chosen, self._versions[chosen])
-        self._versions[chosen] += 1
+        chosen = self._rng.choice(len(self.versions), min(of_dims, len(self.versions)), False)
+        before = dims(chosen, self.versions[chosen])
+        self.versions[chosen] += 1
         return {
             "facts": changes_of(facts(going, self._rows), facts(coming, self._rows)),
-            "dims": changes_of(before, dims(chosen, self._versions[chosen])),
+            "dims": changes_of(before, dims(chosen, self.versions[chosen])),
         }
 
 

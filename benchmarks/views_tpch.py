@@ -4,10 +4,14 @@ Orders come and go with their lineitems: one in a thousand changes, half of the 
 tick brings all 22 views up to date. Spark computes the same queries over the tables as Parquet
 files, its session warm, and its results go nowhere (`noop`).
 
-`sharing` is what all views keep together over the sum of what each keeps, in bytes. Ticks run
-several views at a time, so the seconds of a query are those of its job, waiting included.
+`sharing` is what all views keep together, in bytes, over the sum of what each keeps if it is the
+only one: each is created alone first, over tables of `--alone` (a tenth of the scale, by default),
+and so are all of them together, for the comparison. Ticks run several views at a time, so the
+seconds of a query are those of its job, waiting included.
 
-    python benchmarks/views_tpch.py [--scale 1] [--repeats 3] [--queries q1 q3]
+With `--folder`, tables and views are made there once, and found again by the next run.
+
+    python benchmarks/views_tpch.py [--scale 1] [--repeats 3] [--queries q1 q3] [--folder F]
 """
 
 from __future__ import annotations
@@ -19,7 +23,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +33,7 @@ from views_data import say, timed
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "views"))
 
 SHARE = 0.001  # of the orders that change in a tick
+MEMORY = "4g"  # of the JVM, for Spark's joins
 SETTINGS = {"spark.sql.ansi.enabled": "true", "spark.sql.session.timeZone": "UTC"}
 
 
@@ -43,27 +48,66 @@ class Base:
         self.spark, self.folder, self.tables = spark, folder, TABLES
         self.queries = {name: QUERIES[name] for name in queries or QUERIES}
         self.refresh = Refresh.of(generate(folder / "data", scale))
+        known = (folder / "project").exists()
         self.project = windrow.Project(folder / "project", spark=spark, progress=False)
-        started = time.perf_counter()
-        for name in TABLES:
-            table = self.refresh.tables[name]
-            self.project.sql(f"CREATE TABLE {name} ({columns(table)})")
-            self.project.table(name).insert(spark.createDataFrame(table))
-        say(f"scale {scale}: tables loaded in {time.perf_counter() - started:.1f} s")
-        self.fills = {}
+        if known:
+            for _ in range(self.batches):
+                self._batch()
+        else:
+            started = time.perf_counter()
+            for name, file in self.files("loaded").items():
+                self.project.sql(f"CREATE TABLE {name} ({columns(self.refresh.tables[name])})")
+                self.project.table(name).insert(spark.read.parquet(str(file)))
+            say(f"scale {scale}: tables loaded in {time.perf_counter() - started:.1f} s")
+        self.fills: dict[str, float] = {}
+
+    @property
+    def batches(self) -> int:
+        """How many there were, in this run and those before it."""
+        counted = self.folder / "batches"
+        return int(counted.read_text()) if counted.exists() else 0
+
+    def files(self, name: str) -> dict[str, Path]:
+        """The tables as they are now, as Parquet files."""
+        import pyarrow.parquet as pq
+
+        folder = self.folder / name
+        folder.mkdir(exist_ok=True)
+        found = {table: folder / f"{table}.parquet" for table in self.tables}
+        for table, path in found.items():
+            pq.write_table(self.refresh.tables[table], path, row_group_size=500_000)
+        return found
+
+    def create(self) -> None:
+        """All views that are not there yet."""
+        there = self.project._statements.history.catalogue
         for name, text in self.queries.items():
-            create = f"CREATE MATERIALIZED VIEW {name} AS {text}"
-            self.fills[name] = timed(lambda create=create: self.project.sql(create))  # type: ignore[misc]
-            say(f"{name}: filled in {self.fills[name]:.1f} s")
+            if name not in there:
+                create = f"CREATE MATERIALIZED VIEW {name} AS {text}"
+                self.fills[name] = timed(lambda create=create: self.project.sql(create))  # type: ignore[misc]
+                say(f"{name}: filled in {self.fills[name]:.1f} s")
+
+    def alone(self) -> dict[str, int]:
+        """Bytes of what each view keeps if there is no other."""
+        found = {}
+        for name, text in self.queries.items():
+            self.project.sql(f"CREATE MATERIALIZED VIEW {name} AS {text}")
+            found[name] = self.size(self._kept([name]), "bytes")
+            self.project.sql(f"DROP MATERIALIZED VIEW {name}")
+        return found
+
+    def _batch(self) -> dict[str, Any]:
+        orders = max(1, int(self.refresh.tables["orders"].num_rows * SHARE / 2))
+        return dict(self.refresh.batch(orders=orders, others=0))
 
     def tick(self) -> tuple[float, dict[str, float]]:
         """Changes into both tables, then one tick: its seconds, and those of each view's job."""
         from windrow.views.jobs import ViewJob
 
-        orders = max(1, int(self.refresh.tables["orders"].num_rows * SHARE / 2))
-        for name, change in self.refresh.batch(orders=orders, others=0).items():
+        for name, change in self._batch().items():
             if change.num_rows:
                 self.project.table(name).apply(self.spark.createDataFrame(change))
+        (self.folder / "batches").write_text(str(self.batches + 1))
         seconds: dict[str, float] = {}
         run = ViewJob.run
 
@@ -82,15 +126,10 @@ class Base:
 
     def recompute(self, repeats: int) -> dict[str, float]:
         """Seconds in which Spark computes each query over files: medians, the first left out."""
-        import pyarrow.parquet as pq
-
         session = self.spark.newSession()
         for name, value in SETTINGS.items():
             session.conf.set(name, value)
-        for name in self.tables:
-            path = self.folder / "now" / f"{name}.parquet"
-            path.parent.mkdir(exist_ok=True)
-            pq.write_table(self.refresh.tables[name], path, row_group_size=500_000)
+        for name, path in self.files("now").items():
             session.read.parquet(str(path)).createOrReplaceTempView(name)
         found: dict[str, list[float]] = {name: [] for name in self.queries}
         for _ in range(repeats + 1):
@@ -116,33 +155,63 @@ class Base:
 
         return estimate_error(self.project.costs(exact=True))
 
-    def kept(self) -> dict[str, Any]:
-        """Bytes and records of what all views keep together, and of what each keeps."""
+    def _kept(self, views: Iterable[str]) -> set[str]:
+        """The collections of what the operators of views keep."""
+        known = self.project._statements.history.catalogue
+        return {id for name in views for id in known[name]["arrangements"].values()}
+
+    def size(self, ids: Iterable[str], what: str) -> int:
         history = self.project._statements.history
-        views = {name: history.catalogue[name]["arrangements"].values() for name in self.queries}
+        return sum(int(getattr(part, what)) for id in ids for part in history.collection(id).parts)
 
-        def size(ids: Any, what: str) -> int:
-            parts = [part for id in set(ids) for part in history.collection(id).parts]
-            return sum(int(getattr(part, what)) for part in parts)
-
-        each = {name: size(ids, "bytes") for name, ids in views.items()}
-        everything = [id for ids in views.values() for id in ids]
+    def kept(self) -> dict[str, Any]:
+        """Bytes and records of what all views keep together, and of the tables."""
+        history = self.project._statements.history
+        everything = self._kept(self.queries)
+        tables = [history.catalogue[t]["collection"] for t in self.tables]
         return {
-            "sharing": size(everything, "bytes") / max(1, sum(each.values())),
-            "kept_bytes": size(everything, "bytes"),
-            "kept_records": size(everything, "rows"),
-            "arrangements": len(set(everything)),
-            "tables_bytes": size(
-                [history.catalogue[t]["collection"] for t in self.tables], "bytes"
-            ),
+            "kept_bytes": self.size(everything, "bytes"),
+            "kept_records": self.size(everything, "rows"),
+            "arrangements": len(everything),
+            "tables_bytes": self.size(tables, "bytes"),
         }
 
 
+def sharing(spark: Any, root: Path, scale: str, queries: Sequence[str]) -> dict[str, Any]:
+    """What all views keep together, over the sum of what each keeps if it is the only one."""
+    base = Base(spark, root / f"alone_{scale}", scale, queries)
+    alone = base.alone()
+    base.create()
+    together = base.kept()["kept_bytes"]
+    base.project.close()
+    return {
+        "sharing": together / max(1, sum(alone.values())),
+        "sharing_scale": scale,
+        "sharing_bytes": together,
+        "alone_bytes": alone,
+    }
+
+
 def measured(
-    spark: Any, root: Path, scale: str, repeats: int, queries: Sequence[str] = ()
+    spark: Any,
+    root: Path,
+    scale: str,
+    repeats: int,
+    queries: Sequence[str] = (),
+    alone: str | None = None,
 ) -> dict[str, Any]:
     """All figures; callable from the other benchmark of views."""
+    shared = sharing(spark, root, alone or str(float(scale) / 10), queries)
+    say(f"sharing: {shared['sharing']:.3f}")
+    return {**ticked(spark, root, scale, repeats, queries), **shared}
+
+
+def ticked(
+    spark: Any, root: Path, scale: str, repeats: int, queries: Sequence[str] = ()
+) -> dict[str, Any]:
+    """One tick of all views over Spark recomputing them, and what they keep."""
     base = Base(spark, root / f"tpch_{scale}", scale, queries)
+    base.create()
     ticks = []
     for _ in range(repeats + 1):
         ticks.append(base.tick())
@@ -176,15 +245,33 @@ def main() -> None:
     parser.add_argument("--scale", default="1")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--queries", nargs="*", default=[])
+    parser.add_argument("--alone", help="the scale at which views are created one by one")
+    parser.add_argument("--only", choices=("fill", "ticks", "sharing"))
+    parser.add_argument("--folder", type=Path, help="where tables and views are kept")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="windrow-bench-") as folder:
+    with tempfile.TemporaryDirectory(prefix="windrow-bench-") as temporary:
+        folder = options.folder or Path(temporary)
+        folder.mkdir(exist_ok=True)
         os.environ.setdefault("WINDROW_CACHE", f"{folder}/cache")
         from windrow.spark.session import local_session
 
-        spark = local_session("bench-views-tpch", cores=str(os.cpu_count()))
+        spark = local_session(
+            "bench-views-tpch", cores=str(os.cpu_count()), spark__driver__memory=MEMORY
+        )
         spark.sparkContext.setLogLevel("ERROR")
+        about = options.scale, options.repeats, options.queries
         with PeakMemory(os.getpid(), ["java"]) as memory:
-            out = measured(spark, Path(folder), options.scale, options.repeats, options.queries)
+            if options.only == "fill":
+                base = Base(spark, folder / f"tpch_{options.scale}", options.scale, options.queries)
+                base.create()
+                base.project.close()
+                out: dict[str, Any] = {"tpch_fill_each": base.fills}
+            elif options.only == "ticks":
+                out = ticked(spark, folder, *about)
+            elif options.only == "sharing":
+                out = sharing(spark, folder, options.alone or options.scale, options.queries)
+            else:
+                out = measured(spark, folder, *about, options.alone)
         out["memory_mib"] = memory.peak
         spark.stop()
     print(json.dumps({k: round(v, 4) if isinstance(v, float) else v for k, v in out.items()}))

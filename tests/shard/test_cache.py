@@ -16,6 +16,7 @@ import pytest
 from windrow import Shard
 from windrow.errors import OptionError, StorageError
 from windrow.shard import cache as caches
+from windrow.shard import recent
 from windrow.shard.cache import PartCache
 
 SCHEMA = pa.schema([("k", pa.int64()), ("name", pa.string())])
@@ -59,6 +60,7 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def forget() -> None:
     """As a new process, which has not verified any file yet."""
     caches._verified.clear()
+    recent.forget()
 
 
 def entries(folder: Path) -> list[Path]:

@@ -18,6 +18,7 @@ from windrow.errors import DataError, OptionError, SchemaError
 from windrow.merging import consolidate_words
 from windrow.rows.types import check_schema, describe, single_chunk
 from windrow.shard.part import CONSOLIDATED, PART_BYTES, PartWriter, fingerprint, stored_table
+from windrow.shard.recent import remember
 from windrow.shard.scan import order_words
 from windrow.shard.spec import ShardSpec
 from windrow.spark.memory import peak_memory
@@ -51,6 +52,7 @@ class BatchWriter:
     part_bytes: int = PART_BYTES
     dry: bool = False  # compute the digest, write nothing
     at: int | None = None  # the time of rows that come without one; `lower` by default
+    remembered: bool = False  # whether this process is likely to look keys up in what it writes
 
     def write(self, batches: Iterable[pa.RecordBatch], task: int = 0) -> Written:
         parts: list[WrittenFile] = []
@@ -99,11 +101,15 @@ class BatchWriter:
             part_bytes=self.part_bytes,
         )
         try:
-            writer.write(sort_and_consolidate(stored, self.spec))
-            return writer.close()
+            table = sort_and_consolidate(stored, self.spec)
+            writer.write(table)
+            parts = writer.close()
         except BaseException:
             writer.abort()
             raise
+        if self.remembered and len(parts) == 1:
+            remember(self.store, parts[0].path, table)
+        return parts
 
 
 def sort_and_consolidate(stored: pa.Table, spec: ShardSpec) -> pa.Table:

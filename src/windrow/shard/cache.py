@@ -27,17 +27,19 @@ import pyarrow.parquet as pq
 
 from windrow.errors import OptionError
 from windrow.shard.part import Part
+from windrow.shard.recent import LARGEST_BYTES, Mark, Recent, mapped, mark_of, recent, remember
 from windrow.shard.scan import Scan
 from windrow.storage.checksum import checksum
 from windrow.storage.names import identity
 from windrow.storage.private import PrivateFolder, is_private
 from windrow.storage.store import Store
 
-_SMALLEST_PART = 4_096  # updates; decoding fewer is as fast as finding the cached file
+_SMALLEST_FILE = 4_096  # updates; decoding fewer is as fast as finding the cached file
+_WIDEST = 256  # columns; of wider parts, only those that are wanted are decoded
 _ENTRY = re.compile(r"[0-9a-f]{64}\.arrow(\.[0-9a-f]+)?")  # whole, or being written
 _TRAILER = struct.Struct("<8s32sQQ")  # magic, the part's identity, bytes before, their checksum
 _MAGIC = b"windrow1"
-_verified: set[tuple[int, ...]] = set()  # files that this process has added up
+_verified: set[Mark] = set()  # files that this process has added up
 
 
 @dataclass(frozen=True)
@@ -62,12 +64,15 @@ class PartCache:
             raise OptionError(f"WINDROW_CACHE_BYTES is {size!r}; it is a number of bytes")
         return PartCache(folder or None, int(size))
 
-    def takes(self, part: Part) -> bool:
+    def takes(self, scan: Scan, part: Part) -> bool:
         """Whether it is better to search the part here than to read it."""
-        return part.rows >= _SMALLEST_PART and part.bytes * 4 <= self.max_bytes
+        large = part.rows >= _SMALLEST_FILE and part.bytes * 4 <= self.max_bytes
+        return large or _is_small(scan, part)
 
     def holds(self, scan: Scan, part: Part) -> bool:
         """Whether the part seems to be here already; it may be evicted at any time."""
+        if recent(scan.store, part.path) is not None:
+            return True
         try:
             with self._open() as folder:
                 os.close(folder.open(_name(_identity(scan.store, part))))
@@ -78,22 +83,39 @@ class PartCache:
     def part(
         self, scan: Scan, part: Part, open_file: Callable[[Part], pq.ParquetFile]
     ) -> pa.Table | None:
-        """The part with its stored columns, memory-mapped; None if it has to be read directly.
+        """The part with its stored columns, in memory; None if it has to be read directly.
 
-        Raises StorageError if the folder was named and is open to others.
+        Small parts are decoded, others memory-mapped. Raises StorageError if the folder was named
+        and is open to others.
         """
-        identity = _identity(scan.store, part)
-        name = _name(identity)
+        known = recent(scan.store, part.path)
+        if known is not None:
+            return known
         try:
-            with self._open() as folder:
-                found = _load(folder, name, identity)
-                if found is None:
-                    _fill(folder, name, identity, _whole(scan, part, open_file))
-                    self._evict(folder, keep=name)
-                    found = _load(folder, name, identity)
+            if _is_small(scan, part):
+                found = _whole(scan, part, open_file)
+                remember(scan.store, part.path, found)
                 return found
+            entry = self._entry(scan, part, open_file)
         except (OSError, pa.ArrowInvalid):
             return None  # no space, no permission: the part can be read without a cache
+        if entry is None:
+            return None
+        mapped.put(scan.store, part.path, entry)
+        return entry.table
+
+    def _entry(
+        self, scan: Scan, part: Part, open_file: Callable[[Part], pq.ParquetFile]
+    ) -> Recent | None:
+        identity = _identity(scan.store, part)
+        name = _name(identity)
+        with self._open() as folder:
+            found = _load(folder, name, identity)
+            if found is None:
+                _fill(folder, name, identity, _whole(scan, part, open_file))
+                self._evict(folder, keep=name)
+                found = _load(folder, name, identity)
+            return found
 
     def _open(self) -> AbstractContextManager[PrivateFolder]:
         path = _temporary_folder() if self.folder is None else os.path.abspath(self.folder)
@@ -130,6 +152,12 @@ def _temporary_folder() -> str:
     return tempfile.mkdtemp(prefix=f"{name}-", dir=parent)
 
 
+def _is_small(scan: Scan, part: Part) -> bool:
+    """Whether a part is decoded, and kept by this process alone."""
+    narrow = len(scan.spec.stored_schema) <= _WIDEST
+    return part.rows < _SMALLEST_FILE and part.bytes <= LARGEST_BYTES and narrow
+
+
 def _identity(store: Store, part: Part) -> bytes:
     """Tells a part from every other: where it is stored, and all that the log says of it."""
     known = [str(getattr(part, field.name)) for field in fields(part) if field.compare]
@@ -140,7 +168,7 @@ def _name(identity: bytes) -> str:
     return f"{identity.hex()}.arrow"
 
 
-def _load(folder: PrivateFolder, name: str, identity: bytes) -> pa.Table | None:
+def _load(folder: PrivateFolder, name: str, identity: bytes) -> Recent | None:
     """The entry, if it is there and whole."""
     try:
         descriptor = folder.open(name)
@@ -150,22 +178,23 @@ def _load(folder: PrivateFolder, name: str, identity: bytes) -> pa.Table | None:
         found = os.fstat(descriptor)
         if found.st_size <= _TRAILER.size:
             return None
-        mapped = mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ)
+        pages = mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ)
         # The time of access tells what was used last; the other stays, and with it the file's mark.
         os.utime(descriptor, ns=(time.time_ns(), found.st_mtime_ns))
     finally:
         os.close(descriptor)
     length = found.st_size - _TRAILER.size
-    magic, owner, before, expected = _TRAILER.unpack(mapped[length:])
+    magic, owner, before, expected = _TRAILER.unpack(pages[length:])
     if (magic, owner, before) != (_MAGIC, identity, length):
         return None
-    content = pa.py_buffer(mapped).slice(0, length)
-    mark = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, expected)
-    if mark not in _verified:
+    content = pa.py_buffer(pages).slice(0, length)
+    mark = mark_of(found)
+    if (*mark, expected) not in _verified:
         if checksum(content) != expected:
             return None
-        _verified.add(mark)
-    return pa.ipc.open_file(pa.BufferReader(content)).read_all()
+        _verified.add((*mark, expected))
+    table = pa.ipc.open_file(pa.BufferReader(content)).read_all()
+    return Recent(table, os.path.join(folder.path, name), mark)
 
 
 def _whole(scan: Scan, part: Part, open_file: Callable[[Part], pq.ParquetFile]) -> pa.Table:

@@ -55,13 +55,14 @@ class _Search:
         self._type = spec.schema.field(column).type
         prefixes = spec.prefix(keys)
         self._parts: list[tuple[pa.Table, np.ndarray, np.ndarray]] = []
+        names = [*spec.key, column, TIME, DIFF]
         for part in read.parts:
             if read.scan.times.overlaps(part):
                 table = part_table(read.scan, part, [column])
                 stored = int64_values(table, PREFIX)
                 starts = np.searchsorted(stored, prefixes, "left")
                 ends = np.searchsorted(stored, prefixes, "right")
-                self._parts.append((table, starts, ends))
+                self._parts.append((table.select(names), starts, ends))
 
     def run(self) -> pa.Array:
         count = self._keys.num_rows
@@ -88,19 +89,25 @@ class _Search:
         """
         owners, values, diffs = self._changed(open_)
         horizons: list[tuple[np.ndarray, pa.Array]] = []
+        taken: list[pa.Table] = []
+        owner: list[np.ndarray] = []
         for table, starts, ends in self._parts:
             first, last = starts[open_], ends[open_]
             size = np.minimum(last - first, depth)
             begin = last - size if self._largest else first
+            taken.append(table.take(pa.array(ranges(begin, size))))
+            owner.append(np.repeat(np.arange(open_.size), size))
             more = np.flatnonzero(last - first > depth)
-            rows = ranges(begin, size)
-            owner = np.repeat(np.arange(open_.size), size)
-            seen, mask = self._rows(table, rows, open_[owner])
-            owners.append(owner[mask])
+            if more.size:
+                edge = begin[more] if self._largest else begin[more] + depth - 1
+                column = table.column(self._column)
+                horizons.append((more, single_chunk(column.take(pa.array(edge)))))
+        if taken:
+            places = np.concatenate(owner)
+            seen, mask = self._rows(pa.concat_tables(taken), open_[places])
+            owners.append(places[mask])
             values.append(seen[0].filter(pa.array(mask)))
             diffs.append(seen[1][mask])
-            edge = begin[more] if self._largest else begin[more] + depth - 1
-            horizons.append((more, single_chunk(table.column(self._column).take(pa.array(edge)))))
         return self._best(open_, owners, values, diffs, horizons)
 
     def _best(
@@ -151,23 +158,22 @@ class _Search:
         return [owner[mine]], [values], [self._change.diffs[mine]]
 
     def _rows(
-        self, table: pa.Table, rows: np.ndarray, keys: np.ndarray
+        self, taken: pa.Table, keys: np.ndarray
     ) -> tuple[tuple[pa.Array, np.ndarray], np.ndarray]:
         """Values and diffs of stored rows, and which of them count: of the key, in time, not NULL.
 
         A hash may be that of several keys.
         """
-        names = list(self._read.scan.spec.key)
-        taken = table.select([*names, self._column, TIME, DIFF]).take(pa.array(rows))
         values = single_chunk(taken.column(self._column))
         mask = self._read.scan.times.mask(int64_values(taken, TIME))
         if values.null_count:
             mask &= values.is_valid().to_numpy(zero_copy_only=False)
-        size = rows.size
+        size = taken.num_rows
         both = [
             single_chunk(pa.chunked_array([single_chunk(taken.column(name)), own]))
             for name, own in (
-                (name, single_chunk(self._keys.column(name).take(pa.array(keys)))) for name in names
+                (name, single_chunk(self._keys.column(name).take(pa.array(keys))))
+                for name in self._read.scan.spec.key
             )
         ]
         mask &= equal_pairs(both, np.arange(size), size + np.arange(size))
@@ -176,7 +182,7 @@ class _Search:
 
 def part_table(scan: Scan, part: Part, columns: Sequence[str]) -> pa.Table:
     """A part whose rows can be taken by their place: some columns, and those of updates."""
-    if scan.cache is not None and scan.cache.takes(part):
+    if scan.cache is not None and scan.cache.takes(scan, part):
         cached: pa.Table | None = scan.cache.part(
             scan, part, lambda one: open_part(scan.store, one)
         )

@@ -42,7 +42,8 @@ class KeySet:
         return KeySet(spec, table, hashes[order], prefixes)
 
     @property
-    def _by_prefix(self) -> bool:
+    def by_prefix(self) -> bool:
+        """Whether keys with different prefixes differ, so that rows can be found by them."""
         return set(self.spec.prefix_columns) <= set(self.spec.key)
 
     def __len__(self) -> int:
@@ -52,14 +53,14 @@ class KeySet:
         """Whether a key may have its prefix in [low, high]."""
         if not len(self):
             return False
-        if not self._by_prefix:
+        if not self.by_prefix:
             return True
         at = int(np.searchsorted(self.prefixes, low))
         return at < self.prefixes.size and bool(self.prefixes[at] <= high)
 
     def rows_in_sorted(self, prefix: np.ndarray) -> np.ndarray:
         """Positions in the sorted array `prefix` of all rows that share a prefix with a key."""
-        if not self._by_prefix:
+        if not self.by_prefix:
             return np.arange(prefix.size)
         return positions_in_sorted(prefix, self.prefixes)
 
@@ -69,7 +70,7 @@ class KeySet:
         if not len(self) or not table.num_rows:
             return out
         candidates = np.arange(table.num_rows)
-        if self._by_prefix:
+        if self.by_prefix:
             at = np.minimum(np.searchsorted(self.prefixes, prefix), self.prefixes.size - 1)
             candidates = np.flatnonzero(self.prefixes[at] == prefix)
         if not candidates.size:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import heapq
 import time
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import replace
 from enum import Enum
 
@@ -132,10 +132,10 @@ def _rows(
         chunk_rows = max(chunk_rows // 4, min(chunk_rows, _STEP_ROWS))
     with open_runs(scan, slice_, counters, chunk_rows, merging=merging, abreast=merging) as runs:
         if merging:
-            yield from _best_effort(scan, runs, buffer)
+            yield from _of_keys(scan, _best_effort(scan, runs, buffer))
         else:
             for run in runs:
-                yield from (chunk.table for chunk in run)
+                yield from _of_keys(scan, (chunk.table for chunk in run))
 
 
 def merged_tables(
@@ -147,7 +147,22 @@ def merged_tables(
     """
     chunk_rows = scan.chunk_rows(len(slice_.runs))
     with open_runs(scan, slice_, counters, chunk_rows, merging=True, abreast=True) as runs:
-        yield from Merge(scan, runs, chunk_rows, buffer).tables()
+        yield from _of_keys(scan, Merge(scan, runs, chunk_rows, buffer).tables())
+
+
+def _of_keys(scan: Scan, tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    """The updates of the keys that are looked up, among those with their prefixes.
+
+    Runs leave it to be done here, once for all of them.
+    """
+    if scan.keys is None or not scan.keys.by_prefix:
+        yield from tables
+        return
+    for table in tables:
+        mask = scan.keys.contains(table, int64_values(table, PREFIX))
+        found = table if mask.all() else table.filter(pa.array(mask))
+        if found.num_rows:
+            yield found
 
 
 def _best_effort(

@@ -49,8 +49,9 @@ def open_runs(
 ) -> Iterator[Sequence[Iterator[Chunk]]]:
     """The chunks of each run of a slice, `chunk_rows` at a time; see `RunReader`.
 
-    Runs are read side by side if `abreast`, else one after the other. On the way out no file is
-    left open, and nothing under way.
+    Runs are read side by side if `abreast`, else one after the other. Of keys to look up, there may
+    be updates of others with the same prefix. On the way out no file is left open, and nothing
+    under way.
     """
     allow_open_files(len(slice_.runs))
     readers = [RunReader(scan, slice_, r, merging, counters, chunk_rows) for r in slice_.runs]
@@ -150,7 +151,9 @@ class RunReader:
             table = pa.table([single_chunk(c) for c in table.columns], schema=table.schema)
             self.counters.updates_read += table.num_rows
             if table.num_rows:
-                yield Chunk(self._filter(table, part), part.prefix[1])
+                # Where rows are found by prefix, whoever merges runs compares keys: see `merge`.
+                by_key = not self.scan.keys.by_prefix
+                yield Chunk(self._filter(table, part, by_key), part.prefix[1])
             return
         yield from self._sorted(part)
 
@@ -175,7 +178,9 @@ class RunReader:
     def _looks_up(self, part: Part) -> bool:
         """Whether the part is searched in the cache, and not read."""
         scan = self.scan
-        return scan.keys is not None and scan.cache is not None and bool(scan.cache.takes(part))
+        return (
+            scan.keys is not None and scan.cache is not None and bool(scan.cache.takes(scan, part))
+        )
 
     @property
     def _adopted_names(self) -> list[str]:
@@ -226,7 +231,7 @@ class RunReader:
                 self.counters.bytes_skipped += size
         return sorted(wanted)
 
-    def _filter(self, table: pa.Table, part: Part) -> pa.Table:
+    def _filter(self, table: pa.Table, part: Part, by_key: bool = True) -> pa.Table:
         """The wanted updates of `table`, times advanced."""
         scan = self.scan
         masks: list[np.ndarray] = []
@@ -240,7 +245,7 @@ class RunReader:
         if scan.where is not None:
             kept = evaluate(scan.where, table).fill_null(False)
             masks.append(single_chunk(kept).to_numpy(zero_copy_only=False))
-        if scan.keys is not None:
+        if scan.keys is not None and by_key:
             masks.append(scan.keys.contains(table, prefix))
         if masks:
             mask = np.logical_and.reduce(masks)

@@ -149,6 +149,32 @@ class Catalyst:
 
         return DataFrame(self._dataset(plan), self.spark)
 
+    def passed_on(self, frame: DataFrame) -> tuple[int, list[int]] | None:
+        """If a frame is some columns of what a Python function gives, as they are: which.
+
+        The identity of the first column that the function gives, and the places of those that are
+        passed on. None if Spark has anything to do for it.
+        """
+        plan = self.analyzed(frame)
+        projects = []
+        while (kind := self.kind(plan)) != "MapInArrow":
+            if kind == "Project":
+                projects.append(plan)
+            elif kind != "Repartition" or plan.shuffle():
+                return None
+            plan = plan.child()
+        ids = None
+        for project in projects:
+            values = {self.id_of(one): one for one in self.items(project.projectList())}
+            ids = list(values) if ids is None else ids
+            taken = [values[id] for id in ids]
+            taken = [one.child() if self.kind(one) == "Alias" else one for one in taken]
+            if any(self.kind(one) != "AttributeReference" for one in taken):
+                return None
+            ids = [self.id_of(one) for one in taken]
+        given = [self.id_of(one) for one in self.output(plan)]
+        return given[0], [given.index(id) for id in (given if ids is None else ids)]
+
     # Reading plans.
 
     @staticmethod

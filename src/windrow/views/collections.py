@@ -101,7 +101,7 @@ class Collection:
                 f"collection {self.id}: a batch at {time} is not possible: updates are known up "
                 f"to {self.upper - 1}, and a batch comes after"
             )
-        return BatchWriter(self.store, self.spec, self.upper, time + 1, at=time)
+        return BatchWriter(self.store, self.spec, self.upper, time + 1, at=time, remembered=True)
 
     def to_json(self) -> dict[str, Any]:
         """All but the store's options, which may be secrets, and bounds of columns; for a task."""

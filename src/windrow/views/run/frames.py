@@ -75,6 +75,8 @@ class Frames(JoinFrames):
     _open: list[int] = field(default_factory=list)  # stages whose rows nobody has taken yet
     seen: set[str] = field(default_factory=set)  # arrangements that a stage has already
     persisted: list[DataFrame] = field(default_factory=list)  # what Spark keeps until it has run
+    # What gives columns, by the identity of the first: the rows that it takes, and its stages.
+    _made: dict[int, tuple[DataFrame, stages.Fused]] = field(default_factory=dict)
 
     def view(self, plan: ViewPlan) -> DataFrame:
         """The job that maintains a view. Its result is empty; stages report what they wrote."""
@@ -82,7 +84,7 @@ class Frames(JoinFrames):
         arranged = self._arranged(plan.output)
         frame, given = self._given([*plan.output.expressions, piece.diff], piece.plan)
         stage = stages.Sink(self.job, self._stage(None), given, _EMPTY, arranged)
-        return frame.mapInArrow(stage, StructType([StructField("nothing", LongType())]))
+        return self._through(frame, stage, StructType([StructField("nothing", LongType())]))
 
     # One method for each kind of operator.
 
@@ -102,7 +104,7 @@ class Frames(JoinFrames):
         union = isinstance(node, Stateless) and node.operator == "Union"
         number = self._stage(node, takes=len(node.inputs) if union else 1)
         stage = stages.Tap(self.job, number, given, spark_to_arrow_schema(gives))
-        return self._output(frame.mapInArrow(stage, gives), attributes)
+        return self._output(self._through(frame, stage, gives), attributes)
 
     def _operator(self, node: Node) -> Piece:
         match node:
@@ -147,7 +149,7 @@ class Frames(JoinFrames):
             count,
             self._first_read(node),
         )
-        return self._output(numbers.mapInArrow(stage, gives), attributes)
+        return self._output(self._through(numbers, stage, gives), attributes)
 
     def _constant(self, node: Constant) -> Piece:
         c = self.catalyst
@@ -158,7 +160,7 @@ class Frames(JoinFrames):
         stage = stages.Constants(
             self.job, self._stage(node, takes=0), given, spark_to_arrow_schema(gives)
         )
-        return self._output(frame.mapInArrow(stage, gives), attributes)
+        return self._output(self._through(frame, stage, gives), attributes)
 
     def _stateless(self, node: Stateless) -> Piece:
         c = self.catalyst
@@ -196,7 +198,7 @@ class Frames(JoinFrames):
             spark_to_arrow_schema(struct),
             self._arranged(node.rows),
         )
-        return self._output(frame.mapInArrow(stage, struct), gives)
+        return self._output(self._through(frame, stage, struct), gives)
 
     def _accumulate(self, node: Accumulate, raw: bool = False) -> Piece:
         """`raw`: keys and results as they are, before what Spark makes of them."""
@@ -213,7 +215,7 @@ class Frames(JoinFrames):
             gives = [*keys, *node.results]
             struct = self._struct([*gives, None])
             stage = reducing.Reduce(**self._reducing(node, given, struct))
-            found = self._output(frame.mapInArrow(stage, struct), gives)
+            found = self._output(self._through(frame, stage, struct), gives)
         else:
             found = self._mixture(node, node.basic, frame, given)
         if raw or (node.basic is None and len(node.output) == len(node.results)):
@@ -263,7 +265,7 @@ class Frames(JoinFrames):
         struct = self._struct(columns)
         known = self._reducing(node, given, struct)
         stage = reducing.ReduceSome(**known, rows=self._arranged(basic.rows))
-        plan = self._columns(frame.mapInArrow(stage, struct), columns, hidden=2)
+        plan = self._columns(self._through(frame, stage, struct), columns, hidden=2)
         e = c.expressions
         is_row = e.Not(is_result.toAttribute())
         functions = [c.filtered_function(one, is_row) for one in basic.functions]
@@ -282,7 +284,7 @@ class Frames(JoinFrames):
             spark_to_arrow_schema(struct),
             self._arranged(basic.results),
         )
-        return self._output(computed.mapInArrow(difference, struct), gives)
+        return self._output(self._through(computed, difference, struct), gives)
 
     def _reduce(self, node: Reduce) -> Piece:
         split: SplitAggregate = node.steps[0]
@@ -317,7 +319,7 @@ class Frames(JoinFrames):
                 number = self._stage(node)
                 stored = top_stages.stored_of(node, self._arranged)
                 thin = Thin(self.job, number, given, given, ranked, stored)
-                frame = frame.mapInArrow(thin, struct)
+                frame = self._through(frame, thin, struct)
             names = node.schema.names
             by = [frame.columns[names.index(name)] for name in node.key]
             frame = frame.repartition(self.partitions if node.key != ("_all",) else 1, *by)
@@ -327,7 +329,7 @@ class Frames(JoinFrames):
         struct = self._struct([*gives, None])
         about = (self.job, self._stage(node), given, spark_to_arrow_schema(struct))
         stage = top_stages.stage_of(node, about, ranked, self._arranged)
-        return self._output(frame.mapInArrow(stage, struct), gives)
+        return self._output(self._through(frame, stage, struct), gives)
 
     def _recompute(
         self, node: Recompute, operator: Callable[[Recompute, Any, Any], tuple[Any, Any]]
@@ -347,7 +349,7 @@ class Frames(JoinFrames):
             self._arranged(node.rows),
             isinstance(node, Reduce),
         )
-        plan = self._columns(frame.mapInArrow(touched, struct), columns, hidden=1)
+        plan = self._columns(self._through(frame, touched, struct), columns, hidden=1)
         plan, flagged = operator(node, plan, flag.toAttribute())
         found, given = self._given([flagged, *node.results.expressions], plan)
         if self.partitions is not None and _is_coarser(node):
@@ -367,9 +369,22 @@ class Frames(JoinFrames):
             skip,
             limit,
         )
-        return self._output(found.mapInArrow(difference, struct), gives)
+        return self._output(self._through(found, difference, struct), gives)
 
     # Columns on their way to a stage and back.
+
+    def _through(self, frame: DataFrame, stage: stages.Stage, gives: StructType) -> DataFrame:
+        """The rows of a frame, through a stage: in one process with those before it, if it takes
+        what they give as it is."""
+        c = self.catalyst
+        fused = stages.Fused(stage)
+        passed = None if self.tapped else c.passed_on(frame)
+        if passed is not None and passed[0] in self._made:
+            frame, before = self._made[passed[0]]
+            fused = before.then(passed[1], stage)
+        made = frame.mapInArrow(fused, gives)
+        self._made[c.id_of(c.output(c.analyzed(made))[0])] = frame, fused
+        return made
 
     def _by_key(self, arrangement: Arrangement, piece: Piece) -> tuple[DataFrame, pa.Schema]:
         """The columns of an arrangement and `_diff`, the rows of a key in one task."""

@@ -54,6 +54,9 @@ class JoinFrames:
         def _output(self, frame: DataFrame, attributes: Sequence[Any]) -> Piece: ...
         def _arranged(self, arrangement: Arrangement) -> Arranged: ...
         def _stage(self, node: Node | None, takes: int = 1) -> int: ...
+        def _through(
+            self, frame: DataFrame, stage: stages.Stage, gives: StructType
+        ) -> DataFrame: ...
 
     # Inner joins.
 
@@ -127,7 +130,7 @@ class JoinFrames:
             own,
             tuple(wanted),
         )
-        return frame.mapInArrow(stage, struct)
+        return self._through(frame, stage, struct)
 
     def _beside(self, node: InnerJoin, numbers: Sequence[int], side: Any, diff: Any) -> list[Any]:
         """Side, `_diff`, and the columns of all inputs; NULL for those of other ones."""
@@ -163,7 +166,7 @@ class JoinFrames:
             spark_to_arrow_schema(struct),
             tuple(read),
         )
-        read_rows = c.spark.range(0, 1, 1, 1).mapInArrow(stage, struct)
+        read_rows = self._through(c.spark.range(0, 1, 1, 1), stage, struct)
         plan = self._columns(read_rows, columns, hidden=2)
         e = c.expressions
         conditions = [
@@ -236,7 +239,7 @@ class JoinFrames:
                 state,
                 names,
             )
-            found.append(frame.mapInArrow(stage, struct))
+            found.append(self._through(frame, stage, struct))
         together_ = found[0]
         for one in found[1:]:
             together_ = together_.union(one)
@@ -297,7 +300,7 @@ class JoinFrames:
                 step.state,
                 names,
             )
-            frame = rows.mapInArrow(stage, nullable(struct))
+            frame = self._through(rows, stage, nullable(struct))
         return frame.select(*[f"i{one}_{place}" for one, place in wanted], "d")
 
     # Other joins.
@@ -327,7 +330,7 @@ class JoinFrames:
                 node.kind,
                 *states,
             )
-            piece = self._output(frame.mapInArrow(stage, struct), gives)
+            piece = self._output(self._through(frame, stage, struct), gives)
             if residual:
                 piece = Piece(c.filter(node.condition, piece.plan), piece.diff)
             return self._as_join(node, piece)
@@ -341,7 +344,9 @@ class JoinFrames:
             node.kind,
             *states,
         )
-        pairs = self._columns(frame.mapInArrow(stage, struct), [*numbers, *everything], hidden=6)
+        pairs = self._columns(
+            self._through(frame, stage, struct), [*numbers, *everything], hidden=6
+        )
         match = c.named(node.condition, "match")
         checked, given = self._given(
             [*(one.toAttribute() for one in numbers), *map(attribute_of, everything), match], pairs
@@ -356,7 +361,7 @@ class JoinFrames:
             node.kind,
             *states,
         )
-        return self._as_join(node, self._output(checked.mapInArrow(stage, struct), gives))
+        return self._as_join(node, self._output(self._through(checked, stage, struct), gives))
 
     def _joined_columns(self, node: Join) -> list[Any]:
         """The columns that a stage of a join gives, before `_diff`."""

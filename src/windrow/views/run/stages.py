@@ -86,6 +86,33 @@ class Stage:
         raise NotImplementedError
 
 
+@dataclass(frozen=True)
+class Fused:
+    """Stages in one process, where Spark has nothing to do between them.
+
+    Each but the first takes some columns of what the one before it gives, by their places.
+    """
+
+    first: Stage
+    others: tuple[tuple[tuple[int, ...], Stage], ...] = ()
+
+    def then(self, places: Sequence[int], stage: Stage) -> Fused:
+        return Fused(self.first, (*self.others, (tuple(places), stage)))
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        found = self.first(batches)
+        for places, stage in self.others:
+            found = stage(_selected(found, places))
+        yield from found
+
+
+def _selected(
+    batches: Iterator[pa.RecordBatch], places: tuple[int, ...]
+) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        yield batch.select(list(places))
+
+
 def _between(tables: Iterable[pa.Table], start: int, end: int) -> Iterator[pa.Table]:
     """The rows of several tables at the positions from `start` on and before `end`."""
     for table in tables:

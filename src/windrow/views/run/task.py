@@ -21,6 +21,7 @@ says that their task has succeeded, by an accumulator.
 
 from __future__ import annotations
 
+import functools
 import json
 import time
 from collections.abc import Mapping, Sequence
@@ -139,16 +140,21 @@ class Job:
 
     def load(self) -> Run:
         """The run that this task belongs to."""
-        name = _run_name(_run_of_task())
-        data = self.folder.get(name)
-        if data is None:
-            raise StorageError(f"{self.folder.uri}/{name} is gone: its run has ended")
-        return Run.from_json(data)
+        return _loaded(self.folder, _run_name(_run_of_task()))
 
     def failed(self, run: str, stage: int, error: WindrowError) -> None:
         """Keep an error of ours for the driver: Spark shows only its text."""
         kept = {"stage": stage, "error": errors.to_json(error)}
         self.folder.put(_error_name(run), json.dumps(kept).encode())
+
+
+@functools.lru_cache(maxsize=4)
+def _loaded(folder: Store, name: str) -> Run:
+    """Several stages of a run may be in one process."""
+    data = folder.get(name)
+    if data is None:
+        raise StorageError(f"{folder.uri}/{name} is gone: its run has ended")
+    return Run.from_json(data)
 
 
 def _run_name(id: str) -> str:
