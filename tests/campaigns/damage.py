@@ -124,8 +124,10 @@ def cache_target(folder: Path) -> Target:
 
     def read() -> Any:
         from windrow.shard import cache as module
+        from windrow.shard import recent
 
         module._verified.clear()  # as a new process would
+        recent.forget()
         found = Shard.open(folder / "cached").snapshot(keys={"k": [3, 500, 996]}, cache=cache)
         return canonical(found.to_table())
 

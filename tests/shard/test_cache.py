@@ -58,7 +58,7 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def forget() -> None:
-    """As a new process, which has not verified any file yet."""
+    """As a new process, which knows of no file yet."""
     caches._verified.clear()
     recent.forget()
 
@@ -296,10 +296,14 @@ def test_an_entry_that_is_no_file_is_passed_over(
     assert lookup(shard, cache) == OURS
 
 
-def test_a_file_is_added_up_once_per_process(
+def test_a_file_is_added_up_once(
     shard: Shard, cache: PartCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    forget()
+    """Again after it was written to, or since the machine was started."""
+    try:
+        os.setxattr(only_entry(cache), "user.tried", b"")
+    except OSError:
+        pytest.skip("files have no attributes here")
     sums: list[int] = []
 
     def counted(data: Any) -> int:
@@ -309,8 +313,25 @@ def test_a_file_is_added_up_once_per_process(
     checksum = caches.checksum
     monkeypatch.setattr(caches, "checksum", counted)
     for _ in range(3):
+        forget()
         assert lookup(shard, cache) == OURS
-    assert len(sums) == 1
+    assert len(sums) == 0  # those who made it have added it up
+    os.utime(only_entry(cache), ns=(0, 0))
+    for count in (1, 1):
+        forget()
+        assert lookup(shard, cache) == OURS
+        assert len(sums) == count
+    monkeypatch.setattr(caches, "_start", lambda: "another one")
+    forget()
+    assert lookup(shard, cache) == OURS
+    assert len(sums) == 2
+    for attribute in os.listxattr(only_entry(cache)):
+        os.removexattr(only_entry(cache), attribute)
+    assert lookup(shard, cache) == OURS
+    assert len(sums) == 2  # this process knows
+    forget()
+    assert lookup(shard, cache) == OURS
+    assert len(sums) == 3
 
 
 def test_a_failed_entry_leaves_nothing(

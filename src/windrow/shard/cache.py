@@ -7,11 +7,13 @@ touched. Parts never change, so an entry is never stale; the least recently used
 
 An entry is an Arrow file and a trailer, which says whose part it is and what its bytes add up to.
 It is believed only if both are right, and is made again from the part if not. Its bytes are added
-up once per process: a process that looks up again and again pays for it once.
+up once: an attribute of the file says so to other processes, until it is written to, or the machine
+is started again. Where files have no attributes, each process adds them up once.
 """
 
 from __future__ import annotations
 
+import functools
 import mmap
 import os
 import re
@@ -19,7 +21,7 @@ import struct
 import tempfile
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, fields
 
 import pyarrow as pa
@@ -39,7 +41,8 @@ _WIDEST = 256  # columns; of wider parts, only those that are wanted are decoded
 _ENTRY = re.compile(r"[0-9a-f]{64}\.arrow(\.[0-9a-f]+)?")  # whole, or being written
 _TRAILER = struct.Struct("<8s32sQQ")  # magic, the part's identity, bytes before, their checksum
 _MAGIC = b"windrow1"
-_verified: set[Mark] = set()  # files that this process has added up
+_verified: set[Mark] = set()  # files that were added up, as far as this process knows
+_NOTE = "user.windrow.verified"  # an attribute of a file that was added up
 
 
 @dataclass(frozen=True)
@@ -189,12 +192,38 @@ def _load(folder: PrivateFolder, name: str, identity: bytes) -> Recent | None:
         return None
     content = pa.py_buffer(pages).slice(0, length)
     mark = mark_of(found)
-    if (*mark, expected) not in _verified:
+    if not _is_verified(folder, name, (*mark, expected)):
         if checksum(content) != expected:
             return None
-        _verified.add((*mark, expected))
+        _note_verified(folder, name, (*mark, expected))
     table = pa.ipc.open_file(pa.BufferReader(content)).read_all()
     return Recent(table, os.path.join(folder.path, name), mark)
+
+
+def _is_verified(folder: PrivateFolder, name: str, mark: Mark) -> bool:
+    """Whether this process, or another one since the machine was started, has added a file up."""
+    if mark not in _verified:
+        with suppress(OSError, AttributeError):  # not all systems and disks have attributes
+            if os.getxattr(os.path.join(folder.path, name), _NOTE) == _noted(mark):
+                _verified.add(mark)
+    return mark in _verified
+
+
+def _note_verified(folder: PrivateFolder, name: str, mark: Mark) -> None:
+    _verified.add(mark)
+    with suppress(OSError, AttributeError):
+        os.setxattr(os.path.join(folder.path, name), _NOTE, _noted(mark))
+
+
+def _noted(mark: Mark) -> bytes:
+    return " ".join([_start(), *map(str, mark)]).encode()
+
+
+@functools.cache
+def _start() -> str:
+    """Tells this start of the machine from others: what was written before it may be lost."""
+    with open("/proc/sys/kernel/random/boot_id") as file:
+        return file.read().strip()
 
 
 def _whole(scan: Scan, part: Part, open_file: Callable[[Part], pq.ParquetFile]) -> pa.Table:

@@ -202,7 +202,7 @@ def _execute(job: Job, frame: DataFrame, run: Run) -> None:
     job.begin(run)
     try:
         with _property_of_jobs(frame, PROPERTY, run.id):
-            frame.collect()
+            Catalyst.execute(frame)
     finally:
         job.end(run)
 
