@@ -49,7 +49,9 @@ def test_the_least_recently_used_go_first() -> None:
     kept.put(STORE, "d", Recent(one))
     assert [path for path in "abcd" if kept.get(STORE, path) is not None] == ["a", "c", "d"]
     kept.put(STORE, "d", Recent(table(100, 100, 100)))  # in place of the other
-    assert [path for path in "abcd" if kept.get(STORE, path) is not None] == []
+    assert [path for path in "abcd" if kept.get(STORE, path) is not None] == ["d"]
+    kept.put(STORE, "e", Recent(table(1000)))  # more than there is room for
+    assert [path for path in "abcde" if kept.get(STORE, path) is not None] == []
 
 
 def test_a_file_that_was_written_to_is_forgotten(tmp_path: Path) -> None:

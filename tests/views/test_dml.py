@@ -21,8 +21,7 @@ from windrow.errors import (
     SQLError,
     WindrowError,
 )
-from windrow.views import named_keys, writing
-from windrow.views.relations import Relations
+from windrow.views import writing
 
 
 @pytest.fixture
@@ -42,57 +41,6 @@ def version(project: wr.Project) -> int:
     history = project._statements.history
     history.refresh()
     return history.version
-
-
-# Keys that a condition names
-
-
-@pytest.mark.parametrize(
-    ("condition", "keys"),
-    [
-        ("id = 3 AND city = 'Bern'", 1),
-        ("t.city = 'Bern' AND 3 = ID AND paid", 1),
-        ("id IN (1, 2, 3, 99) AND city IN ('Bern', 'Oslo')", 8),
-        (f"id IN ({', '.join(map(str, range(40)))}) AND city = 'Oslo'", 40),
-        ("id = 3 AND city = 'Bern' AND city = 'Oslo'", None),  # the optimiser knows: no row
-        ("id = 3 OR city = 'Bern'", None),
-        ("id = 3", None),
-        ("id + 0 = 3 AND city = 'Bern'", None),
-        ("id = NULL AND city = 'Bern'", None),
-        ("id = (SELECT max(id) FROM t) AND city = 'Bern'", None),
-        ("id <=> 3 AND city = 'Bern'", None),
-    ],
-)
-def test_rows_of_keys_are_looked_up(
-    project: wr.Project, monkeypatch: pytest.MonkeyPatch, condition: str, keys: int | None
-) -> None:
-    """What is changed is the same as without; how many keys are looked up is what is wanted."""
-    columns = "id INT, city STRING, paid BOOLEAN, PRIMARY KEY (city, id)"
-    project.sql(f"CREATE TABLE t ({columns})")
-    project.sql(
-        "INSERT INTO t SELECT id, c, id % 2 = 1 FROM range(20)"
-        " LATERAL VIEW explode(array('Bern', 'Oslo')) e AS c"
-    )
-    before = ask(project, "SELECT * FROM t")
-    left = ask(project, f"SELECT * FROM t WHERE NOT coalesce({condition}, false)")
-    changed = ask(project, f"SELECT id, city, NOT paid FROM t WHERE {condition}")
-    asked: list[int | None] = []
-    frame = Relations.frame
-
-    def watched(self: Relations, *args: Any, **options: Any) -> Any:
-        if "keys" in options:
-            asked.append(None if options["keys"] is None else options["keys"].num_rows)
-        return frame(self, *args, **options)
-
-    monkeypatch.setattr(named_keys, "LARGE", 0)
-    monkeypatch.setattr(Relations, "frame", watched)
-    project.sql(f"UPDATE t SET paid = NOT paid WHERE {condition}")
-    assert ask(project, "SELECT * FROM t") == sorted([*left, *changed], key=repr)
-    project.sql(f"UPDATE t SET paid = id % 2 = 1 WHERE {condition.replace('AND paid', '')}")
-    assert ask(project, "SELECT * FROM t") == before
-    project.sql(f"DELETE FROM t WHERE {condition}")
-    assert ask(project, "SELECT * FROM t") == left
-    assert asked == [keys] * 3
 
 
 # INSERT

@@ -144,6 +144,12 @@ class Catalyst:
         """Whether rows are exchanged between tasks: then Spark keeps what it has exchanged."""
         return "Exchange" in frame._jdf.queryExecution().executedPlan().toString()
 
+    def ready(self, frame: DataFrame) -> DataFrame:
+        """A frame that is planned, by the settings of this session; any thread may execute it."""
+        with active(self.spark):
+            frame._jdf.queryExecution().toRdd()
+        return frame
+
     @staticmethod
     def execute(frame: DataFrame) -> None:
         """Run a frame for what its tasks do. Its rows stay where they are.

@@ -32,7 +32,6 @@ from windrow.views.assignment import (
     check_not_null,
     not_null,
 )
-from windrow.views.named_keys import named_keys
 from windrow.views.names import Relation
 from windrow.views.relations import Relations
 from windrow.views.writing import Updates
@@ -212,21 +211,11 @@ def delete_updates(relations: Relations, statement: Delete, table: Relation) -> 
     if statement.condition is None or _is_true(statement.condition):
         return all_retracted(relations, table)
     session = relations.session
-    plan = _rows(relations, statement, table)
+    plan = aliased(session, statement.alias, plan_of(relations.frame(table.name)))
     plan = within(session, statement, filtered(session, statement.condition, plan))
     reads = frozenset({table.name, *relations.mentioned([plan])})
     frame = relations.query(plan)
     return Updates(frame=frame.withColumn(DIFF, F.lit(-1).cast("long")), reads=reads)
-
-
-def _rows(relations: Relations, statement: Delete | Update, table: Relation) -> Any:
-    """The rows of a table that a statement may be about: of the keys that it names, or all."""
-    session, condition, keys = relations.session, statement.condition, None
-    if condition is not None and statement.ctes is None:
-        alone = filtered(session, condition, one_row(session))
-        if not relations.mentioned([alone]):
-            keys = named_keys(relations, table, statement.alias, condition)
-    return aliased(session, statement.alias, plan_of(relations.frame(table.name, keys=keys)))
 
 
 def _is_true(condition: Any) -> bool:
@@ -236,7 +225,7 @@ def _is_true(condition: Any) -> bool:
 def update_updates(relations: Relations, statement: Update, table: Relation) -> Updates:
     """UPDATE: for each row for which the condition is true, its retraction and its new form."""
     session = relations.session
-    plan = _rows(relations, statement, table)
+    plan = aliased(session, statement.alias, plan_of(relations.frame(table.name)))
     if statement.condition is not None:
         plan = filtered(session, statement.condition, plan)
     new = new_values(session, table, statement.alias, statement.assignments)

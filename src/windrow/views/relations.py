@@ -14,8 +14,6 @@ import functools
 from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-
 from windrow.errors import RelationNotFoundError, TimeRangeError, UnsupportedSQL
 from windrow.shard.read import Read
 from windrow.spark.hints import GroupSizes
@@ -68,16 +66,11 @@ class Relations(Names):
     # Rows
 
     def frame(
-        self,
-        name: str,
-        as_of: int | None = None,
-        columns: Collection[str] | None = None,
-        keys: pa.Table | None = None,
+        self, name: str, as_of: int | None = None, columns: Collection[str] | None = None
     ) -> DataFrame:
         """The rows of a relation at a time, by default the newest that is there.
 
-        Of columns that are not in `columns` nothing is read: they may be NULL. `keys` are those
-        whose rows are looked up, by the columns of `key_of`.
+        Of columns that are not in `columns` nothing is read: they may be NULL.
         """
         relation = self.find(name)
         if as_of is not None:
@@ -86,33 +79,24 @@ class Relations(Names):
             return self._computed(relation, as_of)
         if as_of is None and relation.kind == "view":
             as_of = self._history.ticked
-        rows = self._stored(relation, as_of, columns, keys)
+        rows = self._stored(relation, as_of, columns)
         return frame_of(self.session, marked(self.session, relation.name, plan_of(rows)))
 
     def snapshot(self, relation: Relation, as_of: int | None = None) -> Read:
         """What is stored of a relation, as updates."""
         return self._history.collection(relation.collection).snapshot(as_of)
 
-    def key_of(self, relation: Relation) -> tuple[str, ...]:
-        """The columns that a relation is stored by."""
-        return self._history.collection(relation.collection).spec.key
-
     def _stored(
-        self,
-        relation: Relation,
-        as_of: int | None,
-        columns: Collection[str] | None,
-        keys: pa.Table | None,
+        self, relation: Relation, as_of: int | None, columns: Collection[str] | None
     ) -> DataFrame:
         collection = self._history.collection(relation.collection)
         storable = relation.storable
         if columns is None:  # of a source, more is stored than queries see
-            everything = collection.snapshot(as_of, columns=relation.schema.names, keys=keys)
+            everything = collection.snapshot(as_of, columns=relation.schema.names)
             return storable.from_stored(rows_frame(self.session, everything))
         # Where NULL is ruled out there has to be a value: Spark may have counted on it.
         read = [f.name for f in relation.schema if f.name in columns or not f.nullable]
-        found = collection.snapshot(as_of, columns=read, keys=keys)
-        rows = rows_frame(self.session, found)
+        rows = rows_frame(self.session, collection.snapshot(as_of, columns=read))
         return storable.from_stored(rows, read=read)
 
     def _holds(self, view: Relation, as_of: int) -> bool:
@@ -251,7 +235,7 @@ class Relations(Names):
 
     def _needed(self, plan: Any) -> Mapping[str, Collection[str]] | None:
         """The columns that a parsed query needs, by relation; None if all will do."""
-        large = [one for one in self.mentioned([plan]) if self.updates(one) > LARGE]
+        large = [one for one in self.mentioned([plan]) if self._updates(one) > LARGE]
         if not large:
             return None
 
@@ -269,8 +253,7 @@ class Relations(Names):
         frame = frame_of(self.session, Rewriting(self.session, put).plan(plan))
         return needed(frame, self.relation_of)
 
-    def updates(self, name: str) -> int:
-        """How many updates are stored of a relation."""
+    def _updates(self, name: str) -> int:
         parts = self._history.collection(self.find(name).collection).parts
         return sum(part.rows for part in parts)
 

@@ -29,19 +29,18 @@ def rows_frame(spark: SparkSession, read: Read) -> DataFrame:
     """The rows of a snapshot; tasks read slices, and repeat what is there several times."""
     total = sum(part.rows for part in read.parts)
     wanted = max(2 * parallelism(spark), -(-total // SLICE_ROWS))
-    slices = max(1, min(wanted, total // _SMALLEST_SLICE_ROWS))
-    plan = read.plan(slices if read.scan.keys is None else 1)
-    scan, pieces, level = read.scan, plan.slices, read.level
+    plan = read.plan(max(1, min(wanted, total // _SMALLEST_SLICE_ROWS)))
+    scan, slices, level = read.scan, plan.slices, read.level
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                for found in read_slice(scan, pieces[number], level, Counters()):
+                for found in read_slice(scan, slices[number], level, Counters()):
                     yield from repeated(found)
 
     names = [name for name in read.schema.names if name not in (TIME, DIFF)]
     schema = pa.schema([read.schema.field(name) for name in names] or [_NOTHING])
-    count = len(pieces)
+    count = len(slices)
     numbers = spark.range(0, count, 1, max(count, 1))
     return numbers.mapInArrow(run, arrow_to_spark_schema(schema))
 

@@ -84,7 +84,8 @@ class Frames(JoinFrames):
         arranged = self._arranged(plan.output)
         frame, given = self._given([*plan.output.expressions, piece.diff], piece.plan)
         stage = stages.Sink(self.job, self._stage(None), given, _EMPTY, arranged)
-        return self._through(frame, stage, StructType([StructField("nothing", LongType())]))
+        made = self._through(frame, stage, StructType([StructField("nothing", LongType())]))
+        return self.catalyst.ready(made)
 
     # One method for each kind of operator.
 
