@@ -376,15 +376,17 @@ class Frames(JoinFrames):
 
     def _through(self, frame: DataFrame, stage: stages.Stage, gives: StructType) -> DataFrame:
         """The rows of a frame, through a stage: in one process with those before it, if it takes
-        what they give as it is."""
+        what they give as it is. Where rows are exchanged, few stages follow each other."""
         c = self.catalyst
         fused = stages.Fused(stage)
-        passed = None if self.tapped else c.passed_on(frame)
+        if self.tapped or self.partitions is not None:
+            return frame.mapInArrow(fused, gives)
+        passed = c.passed_on(frame)
         if passed is not None and passed[0] in self._made:
             frame, before = self._made[passed[0]]
             fused = before.then(passed[1], stage)
         made = frame.mapInArrow(fused, gives)
-        self._made[c.id_of(c.output(c.analyzed(made))[0])] = frame, fused
+        self._made[c.id_of(c.analyzed(made).output().head())] = frame, fused
         return made
 
     def _by_key(self, arrangement: Arrangement, piece: Piece) -> tuple[DataFrame, pa.Schema]:
