@@ -217,7 +217,9 @@ def ticked(
         ticks.append(base.tick())
         say(f"tick: {ticks[-1][0]:.2f} s")
     recomputed = base.recompute(repeats)
+    say(f"recomputed: {sum(recomputed.values()):.2f} s")
     error = base.estimate_error()
+    say(f"estimates: {error}")
     tick = statistics.median(one for one, _ in ticks[1:])
     wrong = base.differences()
     each = {
