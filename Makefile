@@ -9,79 +9,83 @@ OLDEST := .venv-oldest
 FEAST := .venv-feast
 OLDEST_SPARK := $(shell sed -n 's/^ *"pyspark>=\([0-9.]*\),.*/\1/p' pyproject.toml)
 
-.PHONY: demo test test-long test-spark test-views test-plain test-oldest quick chaos lint docs rooms stubs bench-shard bench-backfill bench-views bench-http bench-online java jars redis clean
+.PHONY: help demo test test-long test-spark test-views test-plain test-oldest quick chaos lint docs rooms stubs bench-shard bench-backfill bench-views bench-http bench-online java jars redis clean
 
-demo: $(READY)
+demo: $(READY) ## an example from end to end
 	$(BIN)/python examples/shop.py
+
+help: ## what can be made
+	@sed -n 's/^\([a-z-]*\):.*## /  \1@/p' $(MAKEFILE_LIST) | column -t -s @
 
 # Three runs side by side: views, all else that needs Spark, each in one session, and what needs none.
 # Jobs of views are short chains on one core, so that a run by itself leaves the other one idle. The
 # docs are built by a test too.
-test: $(READY) $(FEAST)/.ready lint jars
+test: $(READY) $(FEAST)/.ready lint jars ## lint, types, the docs and all tests: before a change is merged
 	$(MAKE) --jobs=3 --output-sync=target --keep-going test-views test-spark test-plain
 
-test-views: $(READY)
+test-views: $(READY) ## of those, the tests of views
 	$(BIN)/python -m pytest -m spark tests/views
 
-test-spark: $(READY) redis
+test-spark: $(READY) redis ## all others that need Spark
 	$(BIN)/python -m pytest -m spark --ignore=tests/views
 
-test-plain: $(READY) redis
+test-plain: $(READY) redis ## all that need no Spark
 	$(BIN)/python -m pytest -m 'not spark'
 
 # The same with as many random examples as each test says, instead of at most thirty.
-test-long: $(READY)
+test-long: $(READY) ## all tests, with as many random examples as each says
 	HYPOTHESIS_PROFILE=long $(MAKE) test
 
 # The tests of views with the oldest Spark that pyproject allows, in an environment of its own. Files
 # run one by one, each in a session of its own.
-test-oldest: $(OLDEST)/.ready
+test-oldest: $(OLDEST)/.ready ## the tests of views with the oldest Spark
 	for file in tests/views/test_*.py; do $(OLDEST)/bin/python -m pytest -q -m spark $$file || [ $$? -eq 5 ] || exit 1; done
 
 # Every test that needs no Spark, each on a few examples; one that starts Spark all the same fails,
 # since there is no Java where it looks.
-quick: $(READY) redis lint
+quick: $(READY) redis lint ## lint, types and tests without Spark, in under a minute
 	HYPOTHESIS_PROFILE=quick JAVA_HOME=/nowhere $(BIN)/python -m pytest -q -m 'not spark' -n 2 --dist loadfile
 
 # The long campaigns: damage and kills at random. Each ends with a line of JSON that counts outcomes.
-chaos: $(READY)
+chaos: $(READY) ## long campaigns of damage, kills and random views
 	$(BIN)/python tests/campaigns/damage.py --faults 2500
-	$(BIN)/python tests/campaigns/kills.py --kills 120
+	$(BIN)/python tests/campaigns/kills.py --kills 120 shards backfills
+	$(BIN)/python tests/campaigns/kills.py --kills 240 tables sources
 	$(BIN)/python tests/campaigns/stream_kills.py --kills 100
 	$(BIN)/python tests/campaigns/stream_kills.py --kills 100 --kafka
 	$(BIN)/python tests/campaigns/views_fuzz.py --examples 500
 
-lint: $(READY)
+lint: $(READY) ## style, types, direction of imports
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 
-docs: $(READY)
+docs: $(READY) ## the site, in build/docs
 	$(BIN)/python -m sphinx -q -W --keep-going docs build/docs
 	@echo The site is build/docs/index.html
 
 # The map in docs/rooms.md, drawn from the imports in the code.
-rooms: $(READY)
+rooms: $(READY) ## draw the map of the code
 	$(BIN)/python docs/draw_rooms.py
 
 # What editors know of windrow.agg, from the declarations of aggregates.
-stubs: $(READY)
+stubs: $(READY) ## write what editors know of windrow.agg
 	$(BIN)/python -m windrow.algebra.stubs src/windrow/agg.pyi
 
-bench-shard: $(READY)
+bench-shard: $(READY) ## shards beside other engines
 	$(BIN)/python benchmarks/shard.py
 
-bench-backfill: $(READY)
+bench-backfill: $(READY) ## backfills beside other engines
 	$(BIN)/python benchmarks/backfill.py
 
-bench-online: $(READY) redis
+bench-online: $(READY) redis ## features online
 	$(BIN)/python benchmarks/online.py
 
-bench-views: $(READY)
+bench-views: $(READY) ## views beside Spark
 	$(BIN)/python benchmarks/views.py
 
-bench-http: $(READY)
+bench-http: $(READY) ## the server beside a bare echo
 	$(BIN)/python benchmarks/http_load.py
 
 $(READY): pyproject.toml | java
@@ -121,6 +125,6 @@ jars: $(READY)
 	@test -d /usr/lib/postgresql || apt-get install -qy postgresql || echo 'no test of PostgreSQL'
 	-@$(BIN)/python tests/online/streams/fetch_jars.py
 
-clean:
+clean: ## remove what was made
 	rm -rf $(VENV) $(OLDEST) $(FEAST) build demo dist .pytest_cache .mypy_cache .ruff_cache .hypothesis \
 		.import_linter_cache

@@ -6,28 +6,22 @@ some slices are finished. Then its rows are compared with plain loops.
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
-import queue
 import random
-import subprocess
 import sys
-import threading
 import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 TESTS = Path(__file__).parent.parent
-sys.path[:0] = [str(TESTS), str(TESTS / "cluster")]
+sys.path[:0] = [str(TESTS), str(TESTS / "campaigns")]
 
 import numpy as np  # noqa: E402
-import psutil  # noqa: E402
 import pyarrow as pa  # noqa: E402
 import pyarrow.parquet as pq  # noqa: E402
-from cluster_processes import JAVA_OPTIONS, _end_with_parent, runs  # noqa: E402
 from deltalake import DeltaTable  # noqa: E402
+from drivers import DEADLINE_SECONDS, Driver, Drivers  # noqa: E402
 
 from feature_oracle import feature  # noqa: E402
 from windrow.storage.store import Store  # noqa: E402
@@ -36,7 +30,6 @@ START, HOUR = 1_630_000_000_000, 3_600_000
 SIZES = (40, 150, 0)  # SLICE_ROWS, STEP_ROWS, FEW_QUERIES: many slices, several steps, a sort
 FILES, FILE_ROWS, QUERIES = 3, 100, 60
 VICTIMS = ("driver", "task", "jvm")
-DEADLINE_SECONDS = 300
 
 DEFINITIONS = """
 import windrow as wr
@@ -108,55 +101,6 @@ class Data:
         return folder
 
 
-class Driver:
-    """A driver and what it started."""
-
-    def __init__(self, log: Path) -> None:
-        command = [sys.executable, str(Path(__file__).with_name("backfill_child.py"))]
-        with log.open("ab") as errors:
-            self.process = subprocess.Popen(
-                [*command, json.dumps(SIZES)],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                text=True,
-                env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "JDK_JAVA_OPTIONS": JAVA_OPTIONS},
-                start_new_session=True,
-                preexec_fn=_end_with_parent,
-            )
-        self.answers: queue.Queue[dict[str, Any] | None] = queue.Queue()
-        threading.Thread(target=self._listen, daemon=True).start()
-
-    def _listen(self) -> None:
-        assert self.process.stdout is not None
-        with contextlib.suppress(ValueError):  # closed
-            for line in self.process.stdout:
-                self.answers.put(json.loads(line))
-        self.answers.put(None)  # it has ended
-
-    def start(self, project: Path) -> None:
-        print(project, file=self.process.stdin, flush=True)
-
-    def victims(self, kind: str) -> list[psutil.Process]:
-        with contextlib.suppress(psutil.Error):
-            leader = psutil.Process(self.process.pid)
-            if kind == "driver":
-                return [leader]
-            below = [(p, " ".join(p.cmdline())) for p in leader.children(recursive=True)]
-            if kind == "jvm":
-                return [p for p, text in below if "java" in text.split(" ", 1)[0]]
-            return [p for p, text in below if "windrow.worker" in text or "pyspark.daemon" in text]
-        return []
-
-    def end(self) -> None:
-        """End it and all that it started."""
-        for pid in psutil.pids():
-            with contextlib.suppress(OSError, psutil.Error):
-                if os.getsid(pid) == self.process.pid and runs(pid):
-                    psutil.Process(pid).kill()
-        self.process.wait()
-
-
 def campaign(folder: Path, kills: int, seed: int, victims: tuple[str, ...] = ()) -> Counter[str]:
     """Kill so often; what happened, counted. Raises AssertionError on a wrong row.
 
@@ -164,47 +108,39 @@ def campaign(folder: Path, kills: int, seed: int, victims: tuple[str, ...] = ())
     """
     pick, counts = random.Random(seed), Counter[str]()
     data, planned = Data(folder / "data", seed), list(victims)
-    driver = Driver(folder / "log")
-    try:
+    child = Path(__file__).with_name("backfill_child.py")
+    with Drivers(child, folder / "log", json.dumps(SIZES)) as drivers:
+        driver = drivers.start()
         while counts["backfill_kills"] < kills:
             project = data.project(folder / f"project-{counts['backfills']}")
             left = min(pick.randrange(1, 5), kills - counts["backfill_kills"])
             while True:
-                driver.start(project)
+                driver.send(project=str(project))
                 if left:
                     kind = planned.pop(0) if planned else pick.choice(VICTIMS)
                     killed = kill(driver, kind, project, pick)
                     counts["backfill_kills"] += killed
                     counts[f"{kind}_kills"] += killed
                     left -= killed
-                answer = driver.answers.get(timeout=DEADLINE_SECONDS)
-                if answer is None or "Py4J" in str(answer) or not driver.victims("jvm"):
-                    driver.end()
-                    driver = Driver(folder / "log")
+                answer = driver.answer()
+                if answer is None or not driver.jvm.runs:
+                    driver = drivers.start()
                 if answer is not None and "error" not in answer:
                     break
                 counts["backfills_interrupted"] += 1
             check(project, data, answer, counts)
-    finally:
-        driver.end()
     return counts
 
 
 def kill(driver: Driver, kind: str, project: Path, pick: random.Random) -> bool:
     """Kill a process of the running backfill, at a random moment; False if there was none."""
     slices = pick.choice((0, 1, 2, 4, 8))
-    deadline = time.monotonic() + (pick.uniform(0, 3) if not slices else DEADLINE_SECONDS)
+    deadline = time.monotonic() + (pick.uniform(0, 2) if not slices else DEADLINE_SECONDS)
     while driver.answers.empty() and time.monotonic() < deadline:
         if slices and len(list(project.glob("state/tmp/*/done-*/*.json"))) >= slices:
             break
         time.sleep(0.005)
-    found = driver.victims(kind)
-    if not driver.answers.empty() or not found:
-        return False  # it was faster, or there is no such process yet
-    with contextlib.suppress(psutil.Error):
-        pick.choice(found).kill()
-        return True
-    return False
+    return driver.answers.empty() and driver.kill(kind, pick)  # unless it was faster
 
 
 def check(project: Path, data: Data, summary: dict[str, Any], counts: Counter[str]) -> None:

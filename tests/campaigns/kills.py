@@ -1,10 +1,11 @@
 """Random SIGKILLs of whatever writes, and a count of what came of them as one line of JSON.
 
-    python tests/campaigns/kills.py --kills 100
+    python tests/campaigns/kills.py --kills 100 [--seed 0] [shards] [backfills] [tables] [sources]
 
-A fifth of the kills are of processes that change tables and maintain views over them; of the
-others, half are of processes at work on a shard, half of those of backfills. A wrong row, a lost
-statement or a leftover without bound ends it with an AssertionError.
+The kills are shared equally among what is named, or among all four: processes at work on a shard;
+backfills; statements and ticks on tables and views over them; ticks that take over what changed in
+sources. A wrong row, a lost statement or a leftover without bound ends it with an AssertionError.
+Campaigns with different seeds add up.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import argparse
 import json
 import sys
 import tempfile
+from collections import Counter
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -21,26 +23,36 @@ import backfill_kills
 import shard_kills
 import view_kills
 
+WHAT = ("shards", "backfills", *view_kills.SCENES)
+
+
+def campaign(what: str, folder: Path, kills: int, seed: int) -> Counter[str]:
+    folder.mkdir()
+    if what == "shards":
+        return shard_kills.campaign(folder, kills, seed)
+    if what == "backfills":
+        return backfill_kills.campaign(folder, kills, seed)
+    from windrow.spark.session import local_session
+
+    spark = local_session("kills", cores="2")
+    spark.sparkContext.setLogLevel("OFF")
+    return view_kills.campaign(folder, kills, seed, spark, scene=what)
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("what", nargs="*", help=f"any of {', '.join(WHAT)}; all of them")
     parser.add_argument("--kills", type=int, default=100)
-    parser.add_argument("--view-kills", type=int, help="of those; a fifth, unless said otherwise")
-    parser.add_argument("--backfill-kills", type=int, help="half of the others, likewise")
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
-    views = given.kills // 5 if given.view_kills is None else given.view_kills
-    others = max(given.kills - views, 0)
-    backfills = others // 2 if given.backfill_kills is None else given.backfill_kills
+    chosen = given.what or WHAT
+    if not set(chosen) <= set(WHAT):
+        parser.error(f"choose from {', '.join(WHAT)}")
+    counts: Counter[str] = Counter()
     with tempfile.TemporaryDirectory(prefix="windrow-kills-") as folder:
-        counts = shard_kills.campaign(Path(folder), others - backfills, given.seed)
-        counts += backfill_kills.campaign(Path(folder), backfills, given.seed)
-        if views:
-            from windrow.spark.session import local_session
-
-            spark = local_session("view-kills", cores="2")
-            counts += view_kills.campaign(Path(folder), views, given.seed, spark)
-            spark.stop()
+        for number, what in enumerate(chosen):
+            kills = given.kills * (number + 1) // len(chosen) - given.kills * number // len(chosen)
+            counts += campaign(what, Path(folder) / what, kills, given.seed)
     print(json.dumps({"seed": given.seed, **counts}))
 
 

@@ -29,8 +29,13 @@ def test_the_processes_of_backfills(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_processes_of_views(tmp_path: Path, spark: Any) -> None:
-    counts = view_kills.campaign(tmp_path, 2, seed=5, spark=spark, how=("driver", "step"))
+@pytest.mark.parametrize(
+    ("scene", "how"), [("tables", ("driver", "step")), ("sources", ("step", "driver"))]
+)
+def test_the_processes_of_views(
+    tmp_path: Path, spark: Any, scene: str, how: tuple[str, ...]
+) -> None:
+    counts = view_kills.campaign(tmp_path, 2, seed=5, spark=spark, how=how, scene=scene)
     assert counts["view_kills"] == 2
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from asking import ask, rows
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as hs
 
@@ -22,19 +23,6 @@ from windrow.errors import (
     WindrowError,
 )
 from windrow.views import writing
-
-
-@pytest.fixture
-def project(spark: Any, tmp_path: Path) -> wr.Project:
-    return wr.Project(tmp_path / "state", spark=spark)
-
-
-def rows(frame: Any) -> list[tuple[Any, ...]]:
-    return sorted((tuple(row) for row in frame.collect()), key=repr)
-
-
-def ask(project: wr.Project, text: str) -> list[tuple[Any, ...]]:
-    return rows(project.sql(text))
 
 
 def version(project: wr.Project) -> int:

@@ -88,7 +88,7 @@ def run(history: History, chosen: Mapping[str, Case], rows: Rows) -> dict[str, s
         # Of two views, each is compared after every other batch, and after the last.
         due = {name for place, name in enumerate(history.views) if (place + number) % 2 == 0}
         for name in due - set(wrong):
-            attempt(name, lambda name=name: history.problem(name))  # type: ignore[misc]
+            attempt(name, lambda name=name: history.problem(name, stored=True))  # type: ignore[misc]
     for name in set(history.views) - due - set(wrong):
         attempt(name, lambda name=name: history.problem(name))  # type: ignore[misc]
     return wrong

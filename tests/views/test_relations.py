@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from asking import ask, rows
 
 import windrow as wr
 from windrow.errors import (
@@ -22,19 +23,6 @@ from windrow.spark.plans import items, kind, plan_of
 from windrow.views.relations import Relations
 from windrow.views.rows import repeated
 from windrow.views.times import millis, shown
-
-
-@pytest.fixture
-def project(spark: Any, tmp_path: Path) -> wr.Project:
-    return wr.Project(tmp_path / "state", spark=spark)
-
-
-def rows(frame: Any) -> list[tuple[Any, ...]]:
-    return sorted((tuple(row) for row in frame.collect()), key=repr)
-
-
-def ask(project: wr.Project, text: str) -> list[tuple[Any, ...]]:
-    return rows(project.sql(text))
 
 
 def now(project: wr.Project) -> int:

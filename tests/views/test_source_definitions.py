@@ -231,6 +231,16 @@ def test_snapshots(project: wr.Project, tmp_path: Path, read: list[str], by_fold
         check(project, "snaps", Counter(map(plain, days[max(days)])))  # a writer is at work
         shutil.rmtree(tmp_path / f"ds={day(3)}" / "_temporary")
         check(project, "snaps", Counter())
+        rows = [some_row(rng) for _ in range(3)]
+        put(tmp_path / "_work" / "x.parquet", rows, {})
+        check(project, "snaps", Counter())
+        (tmp_path / "_work").rename(tmp_path / f"ds={day(4)}")
+        check(project, "snaps", Counter(map(plain, rows)))
+        put(tmp_path / f"ds={day(4)}" / "_SUCCESS", [], {})
+        put(tmp_path / f"ds={day(5)}" / "x.parquet", rows[:1], {})
+        check(project, "snaps", Counter(map(plain, rows)))  # others say when they are done
+        put(tmp_path / f"ds={day(5)}" / "_SUCCESS", [], {})
+        check(project, "snaps", Counter([plain(rows[0])]))
     forget(project, "snaps")
 
 

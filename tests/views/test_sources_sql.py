@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from asking import ask
 from deltalake import DeltaTable, write_deltalake
 
 import windrow as wr
@@ -30,11 +31,6 @@ COLUMNS = "(id INT, shop STRING)"
 
 
 @pytest.fixture
-def project(spark: Any, tmp_path: Path) -> wr.Project:
-    return wr.Project(tmp_path / "state", spark=spark)
-
-
-@pytest.fixture
 def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The files that were handed to Spark's reader, by their names."""
     found: list[str] = []
@@ -48,12 +44,6 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setattr(SourceFiles, "read", reading)
     return found
-
-
-def ask(project: wr.Project, text: str) -> list[tuple[Any, ...]]:
-    frame = project.sql(text)
-    assert frame is not None
-    return sorted((tuple(row) for row in frame.collect()), key=repr)
 
 
 def put(folder: Path, name: str, rows: Sequence[Row]) -> None:

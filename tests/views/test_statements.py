@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -277,11 +276,6 @@ def test_errors_travel(spark: Any) -> None:
 
 
 # In a project
-
-
-@pytest.fixture
-def project(spark: Any, tmp_path: Path) -> wr.Project:
-    return wr.Project(tmp_path / "state", spark=spark)
 
 
 def test_analysis_errors_are_ours(project: wr.Project) -> None:

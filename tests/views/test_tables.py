@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import datetime as dt
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pyarrow as pa
 import pytest
+from asking import ask, rows
 
 import windrow as wr
 from windrow.errors import (
@@ -22,20 +22,6 @@ from windrow.errors import (
     WindrowError,
 )
 from windrow.views.storable import Storable
-
-
-@pytest.fixture
-def project(spark: Any, tmp_path: Path) -> wr.Project:
-    return wr.Project(tmp_path / "state", spark=spark)
-
-
-def rows(frame: Any) -> list[tuple[Any, ...]]:
-    return sorted((tuple(row) for row in frame.collect()), key=repr)
-
-
-def ask(project: wr.Project, text: str) -> list[tuple[Any, ...]]:
-    return rows(project.sql(text))
-
 
 # Creating and dropping
 

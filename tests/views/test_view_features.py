@@ -19,11 +19,6 @@ Row = tuple[str, int, dt.datetime]
 TS = dt.datetime(2024, 5, 1, tzinfo=dt.UTC)
 
 
-@pytest.fixture
-def project(spark: Any, tmp_path: Path) -> wr.Project:
-    return wr.Project(tmp_path / "state", spark=spark)
-
-
 class Replayed:
     """A table of stock, and each state that it was in, with the time from which on it was."""
 
