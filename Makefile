@@ -9,7 +9,7 @@ OLDEST := .venv-oldest
 FEAST := .venv-feast
 OLDEST_SPARK := $(shell sed -n 's/^ *"pyspark>=\([0-9.]*\),.*/\1/p' pyproject.toml)
 
-.PHONY: help demo test test-long test-spark test-views test-plain test-oldest quick chaos lint docs rooms stubs bench-shard bench-backfill bench-views bench-http bench-online java jars redis clean
+.PHONY: help demo test test-long kernels test-queries test-views test-spark test-plain test-oldest quick chaos lint docs rooms stubs bench-shard bench-backfill bench-views bench-http bench-online java jars redis clean
 
 demo: $(READY) ## an example from end to end
 	$(BIN)/python examples/shop.py
@@ -17,14 +17,26 @@ demo: $(READY) ## an example from end to end
 help: ## what can be made
 	@sed -n 's/^\([a-z-]*\):.*## /  \1@/p' $(MAKEFILE_LIST) | column -t -s @
 
-# Three runs side by side: views, all else that needs Spark, each in one session, and what needs none.
-# Jobs of views are short chains on one core, so that a run by itself leaves the other one idle. The
-# docs are built by a test too.
-test: $(READY) $(FEAST)/.ready lint jars ## lint, types, the docs and all tests: before a change is merged
-	$(MAKE) --jobs=3 --output-sync=target --keep-going test-views test-spark test-plain
+# First the kernels are compiled, once, while the linters run on the other core. Then runs side by
+# side, the longest first: views in two of them, all else that needs Spark, each in one session, and
+# what needs none. Jobs of views are short chains on one core, so that a run by itself leaves the
+# other one idle. The docs are built by a test too.
+test: $(READY) $(FEAST)/.ready jars ## lint, types, the docs and all tests: before a change is merged
+	$(MAKE) --jobs=2 --output-sync=target lint kernels
+	$(MAKE) --jobs=3 --output-sync=target --keep-going test-queries test-views test-spark test-plain
 
-test-views: $(READY) ## of those, the tests of views
-	$(BIN)/python -m pytest -m spark tests/views
+# Compiled kernels stay on disk, beside the sources; so this takes seconds the next time.
+kernels: $(READY) ## compile the kernels, by a few examples of each test that uses them
+	HYPOTHESIS_PROFILE=quick JAVA_HOME=/nowhere $(BIN)/python -m pytest -q -m 'not spark' \
+		tests/algebra tests/features tests/rows tests/test_merging.py
+
+QUERIES := tests/views/test_queries.py tests/views/test_view_plans.py
+
+test-queries: $(READY) ## of those, written queries as views
+	$(BIN)/python -m pytest -m spark $(QUERIES)
+
+test-views: $(READY) ## all other tests of views
+	$(BIN)/python -m pytest -m spark tests/views $(QUERIES:%=--ignore=%)
 
 test-spark: $(READY) redis ## all others that need Spark
 	$(BIN)/python -m pytest -m spark --ignore=tests/views

@@ -88,6 +88,13 @@ class StaleError(WindrowError):
     """Features that are older than their group allows, and so are not served."""
 
 
+class SparkLostError(WindrowError):
+    """A process of Spark that has ended: a task, an executor, or Spark itself.
+
+    Nothing is wrong with what is stored; the same can be done again.
+    """
+
+
 class SQLError(WindrowError):
     """A statement that Spark cannot parse or analyse, or that fails as it runs.
 

@@ -2,10 +2,11 @@
 
     python tests/campaigns/damage.py --faults 2000 [--seed 0]
 
-A fault is put into one file of a shard (parts, log entries, checkpoint, head), of the cache, or of
-a folder of source files; then everything is read, and the file is restored. Each read has to give
-the right rows, or an error of ours that names the damaged file. It runs in a process of its own,
-since the end of the process is an outcome too. One line of JSON counts them.
+A fault is put into one file of a shard (parts, log entries, checkpoint, head), of the tables of a
+project (records, checkpoints, head, shards and what waits for them), of the cache, or of a folder
+of source files; then everything is read, and the file is restored. Each read has to give the right
+rows, or an error of ours that names the damaged file. It runs in a process of its own, since the
+end of the process is an outcome too. One line of JSON counts them.
 """
 
 from __future__ import annotations
@@ -24,18 +25,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
+TESTS = Path(__file__).parent.parent
+sys.path[:0] = [str(TESTS), str(TESTS / "views")]
 
-from windrow import Shard
-from windrow.errors import WindrowError
-from windrow.shard.cache import PartCache
-from windrow.shard.log import Log
-from windrow.shard.spec import ShardSpec, by_hash
-from windrow.sources.columns import Taken
-from windrow.sources.files import FileRows, ParquetFiles
-from windrow.storage.store import Store
+import numpy as np  # noqa: E402
+import pyarrow as pa  # noqa: E402
+import pyarrow.parquet as pq  # noqa: E402
+from history_child import hurry  # noqa: E402
+from history_model import define, write  # noqa: E402
+
+from windrow import Shard  # noqa: E402
+from windrow.errors import WindrowError  # noqa: E402
+from windrow.shard.cache import PartCache  # noqa: E402
+from windrow.shard.log import Log  # noqa: E402
+from windrow.shard.spec import ShardSpec, by_hash  # noqa: E402
+from windrow.sources.columns import Taken  # noqa: E402
+from windrow.sources.files import FileRows, ParquetFiles  # noqa: E402
+from windrow.storage.store import Store  # noqa: E402
+from windrow.views.history import History  # noqa: E402
 
 SCHEMA = pa.schema([("k", pa.int64()), ("name", pa.string()), ("x", pa.float64())])
 KINDS = ("flip", "flip", "flip", "flip", "truncate", "empty", "swap", "delete")
@@ -117,6 +124,39 @@ def shard_target(folder: Path) -> Target:
     return Target("shard", files, read)
 
 
+def tables_target(folder: Path) -> Target:
+    """Tables of a project; of some, the last batches are named by records alone."""
+    hurry()
+    root = folder / "project"
+    history = History(Store.at(root))
+    ids = define(history, 3)
+    for number in range(10):
+        held = [(k, f"{number} {k}", 1) for k in range(40)]
+        write(history, dict.fromkeys(ids, held))
+        if number == 5:
+            history.roll_forward()
+            history.maintain()
+            history.sweep(hours=0)
+        if number == 7:
+            history.roll_forward(ids[:1])
+
+    def read() -> Any:
+        found = History(Store.at(root))
+        tables = [found.collection(id) for id in found.collections()]
+        reads = [
+            r
+            for one in tables
+            for r in (one.snapshot(), one.changes(8, found.time + 1), one.snapshot(9))
+        ]
+        return found.version, found.time, *(canonical(one.to_table()) for one in reads)
+
+    def files() -> list[Path]:
+        kept = [path for path in root.rglob("*") if path.is_file()]
+        return sorted(path for path in kept if not {"leases", "_holds"} & {*path.parts})
+
+    return Target("tables", files, read)
+
+
 def cache_target(folder: Path) -> Target:
     shard = Shard.create(folder / "cached", SCHEMA, key=["k"])
     shard.append(rows(0, 6_000), lower=0, upper=1)
@@ -194,8 +234,9 @@ def campaign(count: int, seed: int) -> None:
     rng = random.Random(seed)
     folder = Path(tempfile.mkdtemp(prefix="windrow-damage-"))
     try:
-        made = [shard_target(folder), cache_target(folder), source_target(folder)]
-        for target, share in zip(made, (0.6, 0.1, 0.3), strict=True):
+        shares = {shard_target: 0.4, tables_target: 0.3, cache_target: 0.1, source_target: 0.2}
+        for make, share in shares.items():
+            target = make(folder)
             for fault, found in faults(target, rng, int(count * share)):
                 where = fault.file.name.rpartition(".")[2] if fault.file.suffix else "file"
                 line = {"target": target.name, "kind": fault.kind, "what": where, "outcome": found}
@@ -215,7 +256,7 @@ def run(count: int, seed: int) -> dict[str, Any]:
     finished = bool(lines) and lines[-1] == {"finished": True}
     found = [line for line in lines if "outcome" in line]
     outcomes: dict[str, dict[str, int]] = {}
-    for target in ("shard", "cache", "source"):
+    for target in ("shard", "tables", "cache", "source"):
         mine = [line["outcome"].partition(":")[0] for line in found if line["target"] == target]
         counts = Counter(mine)
         outcomes[target] = dict(counts)

@@ -23,6 +23,7 @@ from drivers import Request, serve  # noqa: E402
 from history_child import Steps, hurry  # noqa: E402
 
 import windrow  # noqa: E402
+from windrow.errors import WindrowError  # noqa: E402
 from windrow.views import engine  # noqa: E402
 
 UPKEEP_TICKS = 3
@@ -48,7 +49,9 @@ def work(spark: Any, requests: Iterator[Request]) -> Iterator[Request]:
             project.tick() if request["sql"] is None else project.sql(request["sql"])
             yield {}
         except Exception as error:
-            yield {"error": f"{type(error).__name__}: {error}", "trace": traceback.format_exc()}
+            said = f"{type(error).__name__}: {error}"
+            ours = isinstance(error, WindrowError)
+            yield {"error": said, "ours": ours, "trace": traceback.format_exc()}
 
 
 if __name__ == "__main__":

@@ -202,6 +202,11 @@ def _until_killed(
             # Whoever waits for tasks may be the first to see that one is gone, later.
             assert wounded or (killed and how == "jvm"), answer["trace"]
             counts[f"{how}_kills_told"] += 1
+            if not answer["ours"]:
+                counts["told_by_others"] += 1
+                print(
+                    answer["trace"][:1500], answer["trace"][-3000:], file=sys.stderr, sep="\n...\n"
+                )
         else:
             now = statement.after
             counts[f"{statement.kind}_acknowledged"] += 1

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import doctest
 import inspect
+import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,7 +17,7 @@ import pyarrow as pa
 import pytest
 
 from windrow import errors
-from windrow.errors import DataError, UpperMismatchError, WindrowError
+from windrow.errors import DataError, SparkLostError, UpperMismatchError, WindrowError
 from windrow.spark.memory import peak_memory
 from windrow.spark.tasks import Written, run_numbered, run_writers
 from windrow.storage.store import Store
@@ -52,6 +54,21 @@ def test_an_error_of_a_task_is_raised_with_its_arguments(spark: Any, tmp_path: P
     with pytest.raises(UpperMismatchError, match="another was first") as caught:
         run_numbered(spark, 2, Store.at(tmp_path), write)
     assert caught.value.upper == 12
+
+
+def test_a_task_whose_process_is_killed(spark: Any, tmp_path: Path) -> None:
+    def write(number: int) -> Written:
+        os.kill(os.getpid(), signal.SIGKILL)
+        return Written([])
+
+    for count in (1, 2):
+        with pytest.raises(SparkLostError, match="process of a task has ended"):
+            run_numbered(spark, count, Store.at(tmp_path), write)
+
+    def fine(number: int) -> Written:
+        return Written([], number)
+
+    assert run_numbered(spark, 3, Store.at(tmp_path), fine).fingerprint == 3
 
 
 def test_the_peak_of_a_task_is_its_own(spark: Any, tmp_path: Path) -> None:

@@ -8,15 +8,31 @@ from contextlib import contextmanager
 
 from windrow.errors import (
     DataError,
+    SparkLostError,
     StorageError,
     StorageUnavailableError,
     UnsupportedSQL,
     WindrowError,
 )
 
+# How Spark says that the process of a task is gone, while it ran or before it was used again.
+_LOST_TASK = re.compile(
+    r"Python worker exited unexpectedly|ExecutorLostFailure"
+    r"|java\.io\.EOFException|java\.io\.IOException: (Broken pipe|Connection reset)"
+    r"|java\.net\.SocketException"
+)
+
 
 def known_error(error: Exception) -> WindrowError | None:
-    """What Spark says of an unreadable file or bad data, as an error of ours; None for the rest."""
+    """What Spark says of an unreadable file, bad data or a process that is gone, as an error of
+    ours; None for the rest."""
+    from py4j.protocol import Py4JNetworkError
+
+    if isinstance(error, Py4JNetworkError | ConnectionError):
+        return SparkLostError(
+            f"Spark has ended, or does not answer ({type(error).__name__}: {error}). Nothing was "
+            "committed; start it again, and repeat what was under way"
+        )
     text = str(error)
     first = next((line.strip() for line in text.splitlines() if line.strip()), "")
     if "FAILED_READ_FILE" in text:
@@ -37,7 +53,15 @@ def known_error(error: Exception) -> WindrowError | None:
     if found is not None:
         return DataError(found[0])
     state = getattr(error, "getSqlState", lambda: None)()
-    return DataError(first) if str(state).startswith(("21", "22")) else None
+    if str(state).startswith(("21", "22")):
+        return DataError(first)
+    lost = _LOST_TASK.search(text)
+    if lost is None:
+        return None
+    return SparkLostError(
+        f"the process of a task has ended ({lost[0]}). Nothing was committed; repeat what was "
+        "under way. If it ends again, it may need more memory"
+    )
 
 
 @contextmanager
