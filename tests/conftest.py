@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, Phase, settings
 sys.path.insert(0, str(Path(__file__).parent))
 
 from disks import Disk, small_disk
+from jvm import JAVA_OPTIONS
 
 ROOT = Path(__file__).parent.parent
 
@@ -49,7 +50,9 @@ def spark() -> Iterator[Any]:
     from windrow.spark.jars import with_jars
     from windrow.spark.session import local_session
 
-    session = local_session("windrow-tests", cores="2", **with_jars({}))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JDK_JAVA_OPTIONS", JAVA_OPTIONS)
+        session = local_session("windrow-tests", cores="2", **with_jars({}))
     yield session
     session.stop()
 

@@ -33,8 +33,10 @@ sys.path[:0] = [str(TESTS), str(TESTS / "cluster"), str(TESTS / "shard")]
 
 import psutil  # noqa: E402
 import pyspark  # noqa: E402
-from cluster_processes import JAVA_OPTIONS, _end_with_parent, runs, wait_for  # noqa: E402
+from cluster_processes import _end_with_parent, runs, wait_for  # noqa: E402
 from crash_child import warm_up  # noqa: E402
+
+from jvm import JAVA_OPTIONS  # noqa: E402
 
 DEADLINE_SECONDS = 240
 Request = dict[str, Any]

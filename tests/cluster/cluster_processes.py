@@ -23,12 +23,11 @@ from typing import Any
 import psutil
 import pyspark
 
+from jvm import JAVA_OPTIONS
+
 DEADLINE_SECONDS = 120
 BUCKET = "shards"  # of the S3 server that all tests share
 CHILD = Path(__file__).with_name("driver_child.py")
-
-# Processes that live for seconds are faster with the quick compiler alone.
-JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 def wait_for(condition: Callable[[], Any], what: str, seconds: float = DEADLINE_SECONDS) -> Any:

@@ -84,7 +84,7 @@ def test_the_peak_of_a_task_is_its_own(spark: Any, tmp_path: Path) -> None:
         return run_writers(frame, Store.at(tmp_path), write).counters["peak_memory"]
 
     small = held(1)
-    assert held(300) > small + 250 * MIB
+    assert held(600) > small + 550 * MIB  # more than a process keeps of what it frees
     assert held(1) < small + 100 * MIB
 
 
