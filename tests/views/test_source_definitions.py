@@ -232,9 +232,9 @@ def test_snapshots(project: wr.Project, tmp_path: Path, read: list[str], by_fold
         shutil.rmtree(tmp_path / f"ds={day(3)}" / "_temporary")
         check(project, "snaps", Counter())
         rows = [some_row(rng) for _ in range(3)]
-        put(tmp_path / "_work" / "x.parquet", rows, {})
+        put(tmp_path / ".work" / "x.parquet", rows, {})
         check(project, "snaps", Counter())
-        (tmp_path / "_work").rename(tmp_path / f"ds={day(4)}")
+        (tmp_path / ".work").rename(tmp_path / f"ds={day(4)}")
         check(project, "snaps", Counter(map(plain, rows)))
         put(tmp_path / f"ds={day(4)}" / "_SUCCESS", [], {})
         put(tmp_path / f"ds={day(5)}" / "x.parquet", rows[:1], {})
