@@ -25,7 +25,7 @@ test: $(READY) $(FEAST)/.ready jars ## lint, types, the docs and all tests: befo
 	$(MAKE) --jobs=2 --output-sync=target lint kernels
 	$(MAKE) --jobs=3 --output-sync=target --keep-going test-queries test-views test-spark test-plain
 
-# Compiled kernels stay on disk, beside the sources; so this takes seconds the next time.
+# Compiled kernels stay on disk, beside the sources.
 kernels: $(READY) ## compile the kernels, by a few examples of each test that uses them
 	HYPOTHESIS_PROFILE=quick JAVA_HOME=/nowhere $(BIN)/python -m pytest -q -m 'not spark' \
 		tests/algebra tests/features tests/rows tests/test_merging.py

@@ -251,7 +251,7 @@ class History:
     def problem(self, name: str, *, stored: bool = False) -> str | None:
         """What is wrong with a view; None if nothing is.
 
-        Its rows are read by Spark; if `stored`, in this process, which takes a twentieth of that.
+        Its rows are read by Spark; if `stored`, in this process, without a job.
         """
         view = self.views[name]
         wanted = self.model.answer(view.expected or view.query)
