@@ -160,13 +160,3 @@ def _combined_states(
     lanes, leader = lanes_of(np.vstack([cell, *codes]))
     made = lane.states.combine(states, lanes, leader.size)
     return CellStates(cell[leader], tuple(level.take(pa.array(leader)) for level in levels), made)
-
-
-def nothing(served: ServedGroup) -> Cells:
-    """No cells."""
-    none = np.zeros(0, np.int64)
-    states = tuple(
-        CellStates(none, tuple(pa.array([], level) for level in lane.levels), lane.states.empty(0))
-        for lane in served.lanes
-    )
-    return Cells(none, none, np.zeros((0, served.word_parts.width), np.int64), states)

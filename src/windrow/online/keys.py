@@ -140,13 +140,9 @@ def _encoder(type_: pa.DataType) -> Encode:
 
 
 def _integer(value: Any) -> bytes:
-    if isinstance(value, bool) or (isinstance(value, float) and not value.is_integer()):
+    if isinstance(value, bool | str) or (isinstance(value, float) and not value.is_integer()):
         raise TypeError
-    return struct.pack("<q", int(value) if not isinstance(value, str) else _strict(value))
-
-
-def _strict(text: str) -> int:
-    raise TypeError(text)
+    return struct.pack("<q", int(value))
 
 
 def _float(value: Any) -> bytes:

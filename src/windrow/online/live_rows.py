@@ -190,7 +190,3 @@ def decode_rows(found: Found) -> LiveRows:
         columns[name] = values
     rows = pa.table([columns[name] for name in columns_of(layout)], schema=schema_of(layout))
     return LiveRows(np.repeat(there, np.diff(starts)), rows)
-
-
-def no_rows(layout: Layout) -> LiveRows:
-    return LiveRows(np.zeros(0, np.int64), schema_of(layout).empty_table())

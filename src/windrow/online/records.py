@@ -189,12 +189,6 @@ class Found:
         data = np.frombuffer(joined, np.int64) if joined else np.zeros(1, np.int64)
         return Found(served, data, at)
 
-    @property
-    def sources(self) -> int:
-        """How many positions these records have."""
-        there = self.at[self.at >= 0]
-        return int(self.data[there[0]] >> 24) & 0xFF if there.size else 0
-
     def latest_sealed(self, least: int) -> int:
         """The latest sealed time of these records, and not before `least`."""
         if self.at.size == 1:

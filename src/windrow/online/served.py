@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -77,7 +77,7 @@ class WordParts:
 
 @dataclass(frozen=True)
 class ServedGroup:
-    """A group as it is served. `sources` names where its rows come from, in order of positions."""
+    """A group as it is served. Positions of its records are in the order of its sources."""
 
     group: GroupBy
     layout: Layout
@@ -308,4 +308,4 @@ def _source_of(found: Mapping[str, Any]) -> Source:
 
 def travelling(served: ServedGroup) -> ServedGroup:
     """The same for tasks: without tables, which may be DataFrames."""
-    return replace(ServedGroup.from_json(served.to_json()))
+    return ServedGroup.from_json(served.to_json())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
@@ -14,9 +13,9 @@ from windrow.features.inputs.groups import GroupInputs, check_keys
 from windrow.features.inputs.queries import QueryInputs
 from windrow.features.strategies.group_events import feature_fields
 from windrow.online.deriving import derive_online
-from windrow.online.fetch import Fetcher, ServedGroupUse, ServedJoin, join_note
+from windrow.online.fetch import ServedGroupUse, ServedJoin, join_note
 from windrow.online.follow import Followed, Follower
-from windrow.online.generations import read_note, sweep
+from windrow.online.generations import sweep
 from windrow.online.stores.store import RecordStore
 from windrow.online.upload import Uploaded, upload_group
 from windrow.spark.progress import Progress
@@ -37,10 +36,6 @@ class Serving:
     records: RecordStore
     resolve: Resolve
     progress: Progress
-
-    @functools.cached_property
-    def fetcher(self) -> Fetcher:
-        return Fetcher(self.records)
 
     def upload(self, served: Sequence[Join | GroupBy], as_of: int | None) -> list[Uploaded]:
         """Write the records of all online groups of these, and serve them."""
@@ -69,9 +64,6 @@ class Serving:
 
     def follow(self, groups: Iterable[GroupBy], source: str | None = None) -> list[Followed]:
         return self.follower([self.resolve(group) for group in groups]).follow(source)
-
-    def is_served(self, group: str) -> bool:
-        return read_note(self.records, group).current is not None
 
     def _served_join(self, join: Join) -> ServedJoin:
         """A join as it will be served; a DefinitionError if it cannot be."""
