@@ -11,7 +11,7 @@ from windrow.views.plan.join_choice import JoinChoice
 from windrow.views.plan.join_sides import Side, named_child
 from windrow.views.plan.keys import comparable
 from windrow.views.plan.nodes import Arrangement, Input, Join, Node
-from windrow.views.plan.texts import numbered, plain, unique
+from windrow.views.plan.texts import plain, unique
 
 KINDS = {
     "Inner": "inner",
@@ -94,9 +94,8 @@ class JoinPlanning(JoinChoice):
         )
         rest, filtered = together(c, conditions), together(c, above)
         nodes = tuple(one.node for one in made)
-        places_of = self._places(nodes)
         about = [
-            numbered(self._text(one), places_of)
+            self._text(one)
             for one in (*sides[0].filters, *sides[1].filters, *conditions, *values.values())
         ]
         return Join(
