@@ -53,6 +53,8 @@ class RecentParts:
         self._max_bytes = max_bytes
         self._bytes = 0
         self._parts: OrderedDict[tuple[str, str], Recent] = OrderedDict()
+        # Kept apart: to ask a mapped part whose file was cut short ends the process.
+        self._sizes: dict[tuple[str, str], int] = {}
         self._lock = threading.Lock()
 
     def get(self, store: Store, path: str) -> pa.Table | None:
@@ -73,16 +75,19 @@ class RecentParts:
             if key in self._parts:
                 self._drop(key)
             self._parts[key] = part
-            self._bytes += part.table.nbytes
+            self._sizes[key] = part.table.nbytes
+            self._bytes += self._sizes[key]
             while self._bytes > self._max_bytes:
                 self._drop(next(iter(self._parts)))
 
     def _drop(self, key: tuple[str, str]) -> None:
-        self._bytes -= self._parts.pop(key).table.nbytes
+        del self._parts[key]
+        self._bytes -= self._sizes.pop(key)
 
     def clear(self) -> None:
         with self._lock:
             self._parts.clear()
+            self._sizes.clear()
             self._bytes = 0
 
 
