@@ -55,7 +55,7 @@ test-oldest: $(OLDEST)/.ready ## the tests of views with the oldest Spark
 
 # Every test that needs no Spark, each on a few examples; one that starts Spark all the same fails,
 # since there is no Java where it looks.
-quick: $(READY) redis lint ## lint, types and tests without Spark, in under a minute
+quick: $(READY) redis lint ## lint, types and tests without Spark
 	HYPOTHESIS_PROFILE=quick JAVA_HOME=/nowhere $(BIN)/python -m pytest -q -m 'not spark' -n 2 --dist loadfile
 
 # The long campaigns: damage and kills at random. Each ends with a line of JSON that counts outcomes.
