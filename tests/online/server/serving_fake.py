@@ -162,7 +162,7 @@ def column(
 ) -> tuple[list[Any], list[Status]]:
     """A feature's values, and their statuses: of user 7 all is stale, of those below 0 empty."""
     if name == "types":
-        values = [TYPES[feature][1][key["row"] % 5] for key in keys]
+        values = [None if key["row"] is None else TYPES[feature][1][key["row"] % 5] for key in keys]
         return values, [Status.PRESENT if v is not None else Status.EMPTY for v in values]
     if name == "keys":
         return [repr(dict(key)) for key in keys], [Status.PRESENT] * len(keys)
