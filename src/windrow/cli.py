@@ -176,6 +176,7 @@ def _serve(args: argparse.Namespace) -> int:
             max_keys=args.max_keys,
             timeout=args.timeout,
             access_log=args.access_log,
+            log_rate=args.log_rate,
         )
 
 
@@ -382,6 +383,13 @@ def _parser() -> argparse.ArgumentParser:
     one.add_argument(
         "--access-log", action="store_true", help="a line of JSON for each request, on stderr"
     )
+    one.add_argument(
+        "--log-rate",
+        type=_share,
+        default=0.0,
+        metavar="SHARE",
+        help="of requests whose answers are logged, for `windrow consistency` (default: 0, none)",
+    )
 
     one = commands.add_parser(
         "plan", parents=[where, days], help="what a backfill would do, and why"
@@ -416,6 +424,16 @@ def _seconds(text: str) -> float:
         value = -1.0
     if not 0 < value <= 86_400:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds; write 1 or 0.5")
+    return value
+
+
+def _share(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value <= 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a share; write 0.1, or 1 for all")
     return value
 
 

@@ -14,8 +14,10 @@ from windrow.features.inputs.streams import group_over_streams
 from windrow.features.plan.backfill import BackfillPlan, plan_backfill
 from windrow.features.run.backfill import BackfillRun, BackfillSummary
 from windrow.online.fetch import Fetcher
-from windrow.online.fetched import Fetched
+from windrow.online.fetched import Fetched, Served
 from windrow.online.follow import Followed
+from windrow.online.log.logged import Logged
+from windrow.online.log.serving_log import ServingLog, check_rate
 from windrow.online.serving import Serving
 from windrow.online.stores.opening import open_store
 from windrow.online.stores.store import RecordStore
@@ -50,7 +52,8 @@ class Project:
     shards of its tables and views up to date and removes folders that only this process used.
     `progress` shows bars while long work runs; by default if standard error is a terminal.
     `online` is where records of served features are: a folder of this machine (by default `online`
-    beneath the root), or the URL of a Redis server.
+    beneath the root), or the URL of a Redis server. `log_rate` is the share of fetches, of 1, that
+    is logged beneath `served`, for `consistency`.
     """
 
     def __init__(
@@ -61,12 +64,14 @@ class Project:
         storage_options: Mapping[str, str] | None = None,
         progress: bool | None = None,
         online: str | Path | None = None,
+        log_rate: float = 0.0,
     ) -> None:
         self._store = Store.at(root, storage_options)
         for_delta(self._store.uri)  # a root that cannot hold tables is refused at once
         self._engine = spark if isinstance(spark, Engine) else Engine(spark)
         self._progress = progress
         self._online = online
+        self._log_rate = check_rate(log_rate)
         self.summary: BackfillSummary | None = None  # of the last backfill
 
     @property
@@ -83,6 +88,9 @@ class Project:
         statements: Statements | None = vars(self).pop("_statements", None)
         if statements is not None:
             statements.close()
+        served: Served | None = vars(self).pop("served", None)
+        if isinstance(served, Logged):
+            served.close()
 
     def __enter__(self) -> Self:
         return self
@@ -229,11 +237,23 @@ class Project:
         """
         time = None if at is None else millis(at, "at")
         known = name if isinstance(name, str) else name.name
-        return self.fetcher.fetch(known, keys, at=time, features=features)
+        return self.served.fetch(known, keys, at=time, features=features)
+
+    @functools.cached_property
+    def served(self) -> Served:
+        """What answers fetches, and logs them if `log_rate` says so; it needs no Spark."""
+        if not self._log_rate:
+            return self.fetcher
+        return Logged(self.fetcher, ServingLog(self._store, self._log_rate))
+
+    def flush_log(self) -> None:
+        """Write to the serving log now what waits to be written."""
+        if isinstance(self.served, Logged):
+            self.served.log.flush()
 
     @functools.cached_property
     def fetcher(self) -> Fetcher:
-        """What answers fetches; it needs no Spark."""
+        """What answers fetches, and logs none."""
         return Fetcher(self._records)
 
     @functools.cached_property

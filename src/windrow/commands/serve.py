@@ -14,12 +14,17 @@ if TYPE_CHECKING:
     from windrow.online.fetched import Served
 
 
-def open_served(root: str, storage_options: Mapping[str, str], online: str | None = None) -> Served:
+def open_served(
+    root: str,
+    storage_options: Mapping[str, str],
+    online: str | None = None,
+    log_rate: float = 0.0,
+) -> Served:
     """What is served of a state root, from the store `online`; called in each worker's process."""
     from windrow.project import Project
 
-    project = Project(root, storage_options=dict(storage_options) or None, online=online)
-    return project.fetcher
+    options = dict(storage_options) or None
+    return Project(root, storage_options=options, online=online, log_rate=log_rate).served
 
 
 def serve(
@@ -33,11 +38,13 @@ def serve(
     max_keys: int = 10_000,
     timeout: float = 10.0,
     access_log: bool = False,
+    log_rate: float = 0.0,
 ) -> int:
     """Serve everything of the project that is online; the exit code.
 
     `token_file` has bearer tokens, one a line; `WINDROW_TOKENS` in the environment may have more.
-    Without any, everybody who can reach the address may ask.
+    Without any, everybody who can reach the address may ask. `log_rate` is the share of requests
+    whose answers are logged, for `windrow consistency`.
     """
     try:
         from windrow.online.server.limits import Limits
@@ -67,8 +74,9 @@ def serve(
             file=sys.stderr,
         )
     count = f"{workers} workers" if workers > 1 else "1 worker"
+    options = workspace.settings.storage_options
     return run(
-        partial(open_served, workspace.root, workspace.settings.storage_options, workspace.online),
+        partial(open_served, workspace.root, options, workspace.online, log_rate),
         settings,
         lambda address: print(f"Serving at {address} with {count}; Ctrl-C stops", flush=True),
     )

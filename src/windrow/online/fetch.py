@@ -24,6 +24,7 @@ from windrow.online.keys import KeyReader
 from windrow.online.records import Found
 from windrow.online.served import ServedGroup
 from windrow.online.stores.store import RecordStore
+from windrow.storage.names import digest
 from windrow.time import now_millis
 
 JOINS = "join/"
@@ -68,6 +69,12 @@ class ServedJoin:
         )
 
 
+def version_of(join: ServedJoin, groups: Sequence[ServedGroup]) -> str:
+    """The version of all that makes up an answer: that of a join, and those of its groups."""
+    digests = [f"{group.digest:015x}" for group in groups]
+    return join.version if digests == [join.version] else digest(join.version, digests)
+
+
 def join_note(name: str) -> str:
     return f"{JOINS}{name}"
 
@@ -93,6 +100,7 @@ class Fetcher:
         self._groups: dict[str, _OpenGroup] = {}
         self._joins: dict[str, tuple[bytes, ServedJoin]] = {}
         self._readers: dict[tuple[str, tuple[str, ...], int], KeyReader] = {}
+        self._versions: dict[tuple[str, tuple[int, ...]], str] = {}
 
     @property
     def waits(self) -> bool:
@@ -127,7 +135,7 @@ class Fetcher:
             tuple(one for one in join.derived.inputs if one[0] not in keys),
             groups,
             min(staleness, default=None),
-            join.version,
+            self._version(join),
         )
 
     def fetch(
@@ -171,7 +179,17 @@ class Fetcher:
             columns = [columns[p] for p in places]
             statuses = [statuses[p] for p in places]
             fresh_at = [fresh_at[p] for p in places]
-        return Fetched(name, time, tuple(names), keys, columns, statuses, fresh_at, join.version)
+        version = self._version(join)
+        return Fetched(name, time, tuple(names), keys, columns, statuses, fresh_at, version)
+
+    def _version(self, join: ServedJoin) -> str:
+        groups = [self._require(use.group) for use in join.uses]
+        key = (join.version, tuple([group.number for group in groups]))
+        version = self._versions.get(key)
+        if version is None:
+            version = version_of(join, [group.served for group in groups])
+            self._versions[key] = version
+        return version
 
     def _wanted(
         self, join: ServedJoin, features: Sequence[str] | None

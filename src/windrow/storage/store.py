@@ -149,6 +149,10 @@ class Store:
     def size(self, name: str) -> int:
         return int(self._info(name).size)
 
+    def modified(self, name: str) -> int:
+        """When a file was written, in milliseconds, by the clock of the store."""
+        return int(self._info(name).mtime_ns) // 1_000_000
+
     def stamp(self, name: str) -> str:
         """Changes whenever the file is rewritten: its size and its time."""
         found = self._info(name)

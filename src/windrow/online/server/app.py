@@ -15,6 +15,7 @@ import msgspec
 
 from windrow.errors import WindrowError
 from windrow.online.fetched import Fetched, Served
+from windrow.online.log.logged import Logged
 from windrow.online.server import answers, feast, openapi, page
 from windrow.online.server.catalogue import Catalogue, Entry
 from windrow.online.server.describing import listed, shown
@@ -66,6 +67,9 @@ class App:
         self.closing = False  # set when the worker has been told to stop
         self._served = served
         self._waits = served.waits
+        if isinstance(served, Logged):
+            self.tallies.figures = served.log.figures
+            served.log.report = lambda text: self.log.write("warning", "serving_log", message=text)
         self._catalogue = Catalogue(served)
         self._pool = ThreadPoolExecutor(self.limits.threads, thread_name_prefix="fetch")
         self._at_work, self._lock = 0, threading.Lock()

@@ -12,7 +12,7 @@ import os
 import time
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 import msgspec
@@ -24,13 +24,16 @@ from prometheus_client.core import (
 )
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 
+from windrow.online.log.serving_log import Figures
+
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4.encode()
 # Upper ends of the buckets of latencies, in seconds.
 _ENDS = (
     *(0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05),
     *(0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0),
 )
-_SEPARATOR = "\t"  # between a route and a status: JSON's keys are texts
+_OUTCOMES = ("logged", "sampled_out", "dropped")
+_SEPARATOR = "\t"  # between the parts of a label: JSON's keys are texts
 
 
 class Seen(msgspec.Struct):
@@ -43,6 +46,7 @@ class Seen(msgspec.Struct):
     keys: dict[str, int] = msgspec.field(default_factory=lambda: defaultdict(int))
     errors: dict[str, int] = msgspec.field(default_factory=lambda: defaultdict(int))
     fresh_at: dict[str, int] = msgspec.field(default_factory=dict)
+    log: dict[str, int] = msgspec.field(default_factory=dict)  # a name and an outcome
     started: float = 0.0
     memory: int = 0
     connections: int = 0
@@ -57,6 +61,8 @@ class Tallies:
         self.seen.started = time.time()
         self._fresh: dict[str, list[int]] = {}
         self.connections = 0
+        self.figures: Callable[[], Mapping[str, Figures]] = dict  # of the serving log
+        self._log_before = dict(self.seen.log)  # by earlier workers of this slot
 
     def request(self, route: str, status: int, seconds: float) -> None:
         """One request was answered."""
@@ -84,6 +90,11 @@ class Tallies:
         for name, times in self._fresh.items():
             if times:
                 self.seen.fresh_at[name] = min(times)
+        for name, one in self.figures().items():
+            for outcome in _OUTCOMES:
+                label = f"{name}{_SEPARATOR}{outcome}"
+                before = self._log_before.get(label, 0)
+                self.seen.log[label] = before + getattr(one, outcome)
         self.seen.memory = _resident_bytes()
         self.seen.connections = self.connections
         if self._folder is not None:
@@ -147,6 +158,14 @@ class _Collected:
             for one, count in _added(getattr(seen, field) for seen in slots).items():
                 family.add_metric([one], count)
             yield family
+        log = CounterMetricFamily(
+            "windrow_log_requests",
+            "Requests at the serving log, by what became of them.",
+            labels=["name", "outcome"],
+        )
+        for label, count in _added(seen.log for seen in slots).items():
+            log.add_metric(label.split(_SEPARATOR), count)
+        yield log
         fresh = GaugeMetricFamily(
             "windrow_fresh_at_seconds",
             "Up to which time, since 1970, the rows behind the features last fetched are in.",

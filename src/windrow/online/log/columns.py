@@ -1,0 +1,220 @@
+"""The columns of a serving log, and how answers become rows of them.
+
+    _log_at         the time that was asked for, `q`
+    _log_asked      whether the request named it; otherwise it is the server's now
+    _log_clock      when the request was answered, by the server's clock
+    _log_writer     who wrote the row: the same for all rows of a process
+    _log_request    the number of the request, of this writer
+    _log_key        the place of the key in the request
+    _log_statuses   a letter for each feature, in their order (see LETTERS)
+    _log_fresh      for each group up to when its rows had been taken in
+    _log_error      why the request failed, if a record was damaged
+
+Then come the columns of the keys, further inputs, and the features, by their own names and types.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from windrow.errors import SchemaError
+from windrow.online.fetched import Description, Fetched, Status
+from windrow.rows.types import canonical_type
+
+PREFIX = "_log_"
+AT, ASKED, CLOCK = "_log_at", "_log_asked", "_log_clock"
+WRITER, REQUEST, KEY = "_log_writer", "_log_request", "_log_key"
+STATUSES, FRESH, ERROR = "_log_statuses", "_log_fresh", "_log_error"
+MOMENT = pa.timestamp("us", tz="UTC")
+
+LETTERS = {Status.PRESENT: "p", Status.EMPTY: "e", Status.STALE: "s"}
+NOT_ASKED = "-"  # the request named other features
+FAILED = "f"  # the request was not answered: a record is damaged
+
+t = pa.types
+
+
+@dataclass(frozen=True)
+class Taken:
+    """An answer that is to be logged, or (`error`) one that could not be given."""
+
+    number: int
+    name: str
+    version: str
+    at: int
+    asked: bool
+    clock: int
+    keys: Sequence[Mapping[str, Any]]
+    fetched: Fetched | None
+    columns: Sequence[Sequence[Any]] = ()
+    error: str | None = None
+
+    @property
+    def values(self) -> int:
+        """How much of it is held in memory."""
+        return len(self.keys) * (len(self.columns) + 4)
+
+
+@dataclass(frozen=True)
+class LogColumns:
+    """The table of one name and version."""
+
+    description: Description
+
+    @cached_property
+    def given(self) -> tuple[tuple[str, pa.DataType], ...]:
+        """What requests give: keys and further inputs."""
+        return (*self.description.keys, *self.description.inputs)
+
+    @cached_property
+    def groups(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(self.description.groups.values()))
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        own = [(name, type_) for name, type_ in (*self.given, *self.description.features)]
+        for name, _ in own:
+            if name.startswith(PREFIX):
+                raise SchemaError(
+                    f"{self.description.name}: column {name!r}: names that start with {PREFIX!r} "
+                    "belong to the serving log; rename it"
+                )
+        fresh = [pa.field(name, MOMENT) for name in self.groups] or [pa.field("none", MOMENT)]
+        return pa.schema(
+            [
+                (AT, MOMENT),
+                (ASKED, pa.bool_()),
+                (CLOCK, MOMENT),
+                (WRITER, pa.string()),
+                (REQUEST, pa.int64()),
+                (KEY, pa.int32()),
+                (STATUSES, pa.string()),
+                (FRESH, pa.struct(fresh)),
+                (ERROR, pa.string()),
+                *((name, canonical_type(type_, name)) for name, type_ in own),
+            ]
+        )
+
+    def table(self, taken: Sequence[Taken], writer: str) -> pa.Table:
+        """Rows of a table: one for each key of each answer."""
+        sizes = np.array([len(one.keys) for one in taken], np.int64)
+        total = int(sizes.sum())
+        columns: list[pa.Array] = [
+            _moments(np.repeat([one.at for one in taken], sizes)),
+            pa.array(np.repeat([one.asked for one in taken], sizes), pa.bool_()),
+            _moments(np.repeat([one.clock for one in taken], sizes)),
+            pa.array([writer] * total, pa.string()),
+            pa.array(np.repeat([one.number for one in taken], sizes), pa.int64()),
+            pa.array([i for one in taken for i in range(len(one.keys))], pa.int32()),
+            pa.array([text for one in taken for text in self._statuses(one)], pa.string()),
+            self._fresh(taken, sizes),
+            pa.array([one.error for one in taken for _ in one.keys], pa.string()),
+        ]
+        types = self.schema
+        for name, _ in self.given:
+            values = [key.get(name) for one in taken for key in one.keys]
+            columns.append(_given(values, types.field(name).type))
+        for name, _ in self.description.features:
+            column: list[Any] = []
+            for one in taken:
+                place = self._places(one).get(name)
+                column += [None] * len(one.keys) if place is None else one.columns[place]
+            columns.append(pa.array(column, types.field(name).type))
+        return pa.table(columns, schema=types)
+
+    def _places(self, one: Taken) -> Mapping[str, int]:
+        """Where the features of an answer are; most answers have the same ones."""
+        if one.fetched is None:
+            return {}
+        names = one.fetched.names
+        found = self._known_places.get(names)
+        if found is None:
+            found = self._known_places[names] = {name: i for i, name in enumerate(names)}
+        return found
+
+    @cached_property
+    def _known_places(self) -> dict[tuple[str, ...], dict[str, int]]:
+        return {}
+
+    def _statuses(self, one: Taken) -> list[str]:
+        features = self.description.features
+        if one.fetched is None:
+            return [FAILED * len(features)] * len(one.keys)
+        places = self._places(one)
+        missing = [NOT_ASKED] * len(one.keys)
+        letters = [
+            missing
+            if name not in places
+            else [LETTERS[status] for status in one.fetched.statuses[places[name]]]
+            for name, _ in features
+        ]
+        return ["".join(found) for found in zip(*letters, strict=True)]
+
+    def _fresh(self, taken: Sequence[Taken], sizes: np.ndarray) -> pa.Array:
+        kind = self.schema.field(FRESH).type
+        arrays = []
+        for field in kind:
+            found = [self._fresh_of(one, field.name) for one in taken]
+            there = np.repeat([one is not None for one in found], sizes)
+            times = np.repeat(np.array([one or 0 for one in found], np.int64), sizes)
+            arrays.append(pa.array(times, pa.int64(), mask=~there).cast(_MILLIS).cast(MOMENT))
+        return pa.StructArray.from_arrays(arrays, fields=list(kind))
+
+    def _fresh_of(self, one: Taken, group: str) -> int | None:
+        if one.fetched is None:
+            return None
+        for name, time in zip(one.fetched.names, one.fetched.fresh_at, strict=True):
+            if self.description.groups.get(name) == group:
+                return min(max(time, 0), _LATEST)
+        return None
+
+
+_MILLIS = pa.timestamp("ms", tz="UTC")
+_LATEST = 253_402_300_799_999  # the end of the year 9999
+
+
+def _moments(millis: np.ndarray) -> pa.Array:
+    return pa.array(millis, pa.int64()).cast(_MILLIS).cast(MOMENT)
+
+
+def _given(values: list[Any], type_: pa.DataType) -> pa.Array:
+    """Keys and inputs as they were given; a request may write some types in several ways."""
+    try:
+        if t.is_binary(type_) and any(isinstance(value, str) for value in values):
+            raise TypeError  # Arrow would take its UTF-8
+        return pa.array(values, type_)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError):
+        read = _reader(type_)
+        return pa.array([None if value is None else read(value) for value in values], type_)
+
+
+def _reader(type_: pa.DataType) -> Callable[[Any], Any]:
+    """What `online.keys` accepts for a type, as Arrow takes it."""
+    if t.is_integer(type_):
+        return int
+    if t.is_floating(type_):
+        return lambda value: float(str(value).replace("Infinity", "inf"))
+    if t.is_decimal(type_):
+        return lambda value: Decimal(value).quantize(Decimal(1).scaleb(-type_.scale))
+    if t.is_date(type_):
+        return lambda value: date.fromisoformat(value) if isinstance(value, str) else value
+    if t.is_timestamp(type_):
+        return lambda value: _moment(value, type_)
+    if t.is_binary(type_):
+        return lambda value: base64.b64decode(value) if isinstance(value, str) else bytes(value)
+    return lambda value: value
+
+
+def _moment(value: Any, type_: pa.DataType) -> datetime:
+    found: datetime = datetime.fromisoformat(value) if isinstance(value, str) else value
+    aware = found if found.tzinfo else found.replace(tzinfo=UTC)
+    return aware if type_.tz else aware.astimezone(UTC).replace(tzinfo=None)

@@ -1,0 +1,371 @@
+"""A serving log: answers in, rows of tables out. One for each process that serves.
+
+`take` is on the path of a request: it counts, decides and puts a reference into a list. All else is
+done by a thread, a little at a time, since it shares the interpreter with requests. The log holds a
+bounded number of values, on their way to a table or waiting for a store that fails; what comes when
+it is full is dropped, and counted.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import random
+import threading
+import time
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from windrow.errors import OptionError, StorageError, WindrowError
+from windrow.online.fetched import Description, Fetched
+from windrow.online.log.appending import Appender
+from windrow.online.log.columns import LogColumns, Taken
+from windrow.online.log.counts import COUNTS, Count, Place, counts_table, hour_of
+from windrow.storage.names import new_id
+from windrow.storage.store import Store
+from windrow.time import now_millis
+
+SERVED = "served"
+VALUES = 500_000  # held in memory, at most
+EVERY = 5.0  # seconds between two commits
+ROWS = 50_000  # that are committed before that
+_STEP = 2_000  # values that are converted before requests have their turn
+_PAUSE = 0.0005  # seconds for them
+_LOOK = 0.1  # seconds between two looks at what was taken
+_AT_EXIT = 5.0  # seconds for what is left when a process ends
+
+Report = Callable[[str], None]
+
+
+def check_rate(rate: float) -> float:
+    """A share of requests."""
+    if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 <= rate <= 1:
+        raise OptionError(f"log_rate is {rate!r}; give a share of requests, from 0 to 1")
+    return float(rate)
+
+
+@dataclass(frozen=True)
+class Figures:
+    """Of one name, since the log was opened: requests, and what became of them."""
+
+    requests: int = 0
+    logged: int = 0
+    sampled_out: int = 0
+    dropped: int = 0
+
+
+@dataclass
+class _Table:
+    """The rows of one name and version on their way."""
+
+    columns: LogColumns
+    appender: Appender
+    rows: list[pa.Table] = field(default_factory=list)
+    counts: dict[Place, Count] = field(default_factory=dict)  # of `rows`
+    written: dict[Place, Count] = field(default_factory=dict)  # of files that wait for a commit
+    values: int = 0
+
+
+class ServingLog:
+    """Logs a share `rate` of all requests beneath a project's root."""
+
+    def __init__(
+        self,
+        root: Store,
+        rate: float = 1.0,
+        *,
+        every: float = EVERY,
+        values: int = VALUES,
+        report: Report | None = None,
+        now: Callable[[], int] = now_millis,
+        draw: Callable[[], float] | None = None,
+    ) -> None:
+        self.writer = new_id()
+        self.rate = check_rate(rate)
+        self.report: Report = report or logging.getLogger("windrow").warning
+        self._root, self._every, self._most, self._now = root, every, values, now
+        self._draw = draw or random.Random().random
+        self._lock = threading.Lock()
+        self._taken: list[Taken] = []
+        self._held = 0  # values, in `_taken` and in tables
+        self._number = 0
+        self._seen: dict[Place, Count] = {}  # since they were last written
+        self._totals: dict[str, Count] = {}
+        self._known: dict[tuple[str, str], LogColumns | None] = {}
+        self._tables: dict[tuple[str, str], _Table] = {}
+        self._unwritten: dict[Place, Count] = {}  # counts that a store did not take
+        self._names: dict[str, Appender] = {}  # the tables of counts
+        self._ahead: int | None = None
+        self._wake, self._stop = threading.Event(), False
+        self._thread: threading.Thread | None = None
+        self._work = threading.Lock()  # held by whoever converts and writes
+        self._failing = False
+
+    # On the path of a request
+
+    def take(
+        self,
+        fetched: Fetched,
+        asked: bool,
+        describe: Callable[[str], Description],
+    ) -> None:
+        """An answer was given; `asked` says whether its time was the request's."""
+        version = fetched.version
+        key = (fetched.name, version)
+        if key not in self._known:
+            self._describe(key, describe)
+        self._keep(fetched.name, version, fetched.at, asked, fetched.keys, fetched, None)
+
+    def failed(
+        self, description: Description, keys: Sequence[Mapping[str, Any]], at: int | None, why: str
+    ) -> None:
+        """A request could not be answered, since a record is damaged."""
+        name, version = description.name, description.version
+        self._known.setdefault((name, version), LogColumns(description))
+        time = self._now() if at is None else at
+        self._keep(name, version, time, at is not None, keys, None, why)
+
+    def _keep(
+        self,
+        name: str,
+        version: str,
+        at: int,
+        asked: bool,
+        keys: Sequence[Mapping[str, Any]],
+        fetched: Fetched | None,
+        error: str | None,
+    ) -> None:
+        clock = self._now()
+        chosen = self.rate == 1.0 or self._draw() < self.rate
+        with self._lock:
+            place = (name, version, hour_of(at))
+            count = self._seen.get(place)
+            if count is None:
+                count = self._seen[place] = Count()
+            count.requests += 1
+            self._number += 1
+            if not chosen:
+                count.sampled_out += 1
+                return
+            size = len(keys) * (4 if fetched is None else len(fetched.columns) + 4)
+            if self._held + size > self._most or self._known.get((name, version)) is None:
+                count.dropped += 1
+                return
+            self._held += size
+            # The caller may change what it gave and was given.
+            copied = [dict(key) for key in keys]
+            columns = () if fetched is None else [list(values) for values in fetched.columns]
+            taken = Taken(
+                self._number, name, version, at, asked, clock, copied, fetched, columns, error
+            )
+            self._taken.append(taken)
+        if self._thread is None:
+            self._start()
+
+    def _describe(self, key: tuple[str, str], describe: Callable[[str], Description]) -> None:
+        """The types of an answer's columns, once for each version."""
+        name, version = key
+        found: LogColumns | None = None
+        description = describe(name)
+        if description.version == version:  # else it was replaced this very moment
+            found = LogColumns(description)
+            try:
+                found.schema  # noqa: B018  what cannot be logged is told here
+            except WindrowError as error:
+                self.report(f"the serving log leaves out {name}: {error}")
+                found = None
+            self._known[key] = found
+
+    def figures(self) -> dict[str, Figures]:
+        """By name, since the log was opened."""
+        with self._lock:
+            totals: dict[str, Count] = {}
+            for name, count in self._totals.items():
+                totals.setdefault(name, Count()).add(count)
+            for (name, _, _), count in self._seen.items():
+                totals.setdefault(name, Count()).add(count)
+            return {
+                name: Figures(one.requests, one.logged, one.sampled_out, one.dropped)
+                for name, one in totals.items()
+            }
+
+    # In the background
+
+    def _start(self) -> None:
+        with self._lock:
+            if self._thread is not None or self._stop:
+                return
+            self._thread = threading.Thread(target=self._run, name="serving-log", daemon=True)
+        _OPEN.add(self)
+        self._thread.start()
+
+    def _run(self) -> None:
+        due = time.monotonic() + self._every
+        while not self._stop:
+            self._wake.wait(_LOOK)
+            with self._work:
+                self._convert()
+                full = any(sum(r.num_rows for r in t.rows) >= ROWS for t in self._tables.values())
+                late = time.monotonic() >= due
+                if late or (full and not self._failing):
+                    self._write()
+                    due = time.monotonic() + self._every
+
+    def flush(self) -> None:
+        """Write what was taken so far; a StorageError if that fails."""
+        with self._work:
+            self._convert(pause=0.0)
+            self._write(raising=True)
+
+    def close(self, timeout: float = _AT_EXIT) -> None:
+        """Write what is left, and end. What fails is reported, and never raised."""
+        _OPEN.discard(self)
+        self._stop = True
+        self._wake.set()
+        if self._thread is not None:
+            self._thread.join(timeout)
+        if not self._work.acquire(timeout=timeout):
+            self.report("the serving log could not write what was left in time")
+            return
+        try:
+            self._convert(pause=0.0)
+            self._write(closed=True)
+        finally:
+            self._work.release()
+
+    def _convert(self, pause: float = _PAUSE) -> None:
+        """Turn what was taken into Arrow, a step at a time."""
+        with self._lock:
+            taken, self._taken = self._taken, []
+        step: list[Taken] = []
+        size = 0
+        for one in taken:
+            if step and (
+                size + one.values > _STEP
+                or (one.name, one.version) != (step[0].name, step[0].version)
+            ):
+                self._convert_step(step, size)
+                step, size = [], 0
+                if pause:
+                    time.sleep(pause)
+            step.append(one)
+            size += one.values
+        if step:
+            self._convert_step(step, size)
+
+    def _convert_step(self, taken: list[Taken], size: int) -> None:
+        table = self._table(taken[0].name, taken[0].version)
+        try:
+            rows = table.columns.table(taken, self.writer)
+        except Exception as error:
+            if len(taken) > 1:  # one of them, then
+                for one in taken:
+                    self._convert_step([one], one.values)
+                return
+            self.report(f"the serving log leaves out a request of {taken[0].name}: {error}")
+            place = (taken[0].name, taken[0].version, hour_of(taken[0].at))
+            with self._lock:
+                self._seen.setdefault(place, Count()).dropped += 1
+                self._held -= size
+            return
+        table.rows.append(rows)
+        table.values += size
+        for one in taken:
+            place = (one.name, one.version, hour_of(one.at))
+            count = table.counts.setdefault(place, Count())
+            count.add(Count(logged=1, last_clock=one.clock, fresh=_fresh(table.columns, one)))
+
+    def _table(self, name: str, version: str) -> _Table:
+        found = self._tables.get((name, version))
+        if found is None:
+            columns = self._known[name, version]
+            assert columns is not None
+            store = self._root.beneath(f"{SERVED}/{name}/{version}")
+            found = _Table(columns, Appender(store, columns.schema))
+            self._tables[name, version] = found
+        return found
+
+    def _write(self, *, raising: bool = False, closed: bool = False) -> None:
+        """Commit rows, then what was counted. What fails stays, and is tried again."""
+        failure: StorageError | None = None
+        for table in self._tables.values():
+            try:
+                self._write_table(table)
+            except StorageError as error:
+                failure = error
+        try:
+            self._write_counts(closed)
+        except StorageError as error:
+            failure = error
+        if failure is None:
+            self._failing = False
+            return
+        if raising:
+            raise failure
+        if not self._failing or closed:
+            self.report(f"the serving log cannot be written: {failure}")
+        self._failing = True
+
+    def _write_table(self, table: _Table) -> None:
+        if table.rows:
+            modified = table.appender.write(pa.concat_tables(table.rows).combine_chunks())
+            self._ahead = self._now() - modified
+            table.rows.clear()
+            for place, count in table.counts.items():
+                table.written.setdefault(place, Count()).add(count)
+            table.counts.clear()
+            with self._lock:
+                self._held -= table.values
+            table.values = 0
+        table.appender.commit()
+        with self._lock:
+            for place, count in table.written.items():
+                self._seen.setdefault(place, Count()).add(count)
+        table.written.clear()
+
+    def _write_counts(self, closed: bool) -> None:
+        with self._lock:
+            seen, self._seen = self._seen, {}
+            for (name, _, _), count in seen.items():
+                self._totals.setdefault(name, Count()).add(count)
+        for place, count in seen.items():
+            self._unwritten.setdefault(place, Count()).add(count)
+        names = {name for name, _, _ in self._unwritten} | (set(self._names) if closed else set())
+        for name in sorted(names):
+            appender = self._names.get(name)
+            if appender is None:
+                store = self._root.beneath(f"{SERVED}/{name}/counts")
+                appender = self._names[name] = Appender(store, COUNTS)
+            mine = {place: one for place, one in self._unwritten.items() if place[0] == name}
+            if mine or closed:
+                rows = counts_table(
+                    self.writer, mine, written=self._now(), ahead=self._ahead, closed=closed
+                )
+                appender.write(rows)
+                for place in mine:
+                    del self._unwritten[place]
+            appender.commit()
+
+
+def _fresh(columns: LogColumns, one: Taken) -> dict[str, int]:
+    if one.fetched is None:
+        return {}
+    groups = columns.description.groups
+    found = {}
+    for name, at in zip(one.fetched.names, one.fetched.fresh_at, strict=True):
+        if name in groups:
+            found[groups[name]] = max(at, 0)
+    return found
+
+
+_OPEN: weakref.WeakSet[ServingLog] = weakref.WeakSet()
+
+
+@atexit.register
+def _close_all() -> None:
+    for log in list(_OPEN):
+        log.close()

@@ -1,0 +1,204 @@
+"""What is served is logged: every value with its type, and a count of what is not."""
+
+from __future__ import annotations
+
+import datetime as dt
+import random
+import threading
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+from serving_fake import ALL_KEYS, FRESH, KEYS, NOW, TYPES, Fake
+from serving_worker import Start
+
+from windrow.errors import DataError, StorageError
+from windrow.online.fetched import Fetched
+from windrow.online.log.logged import Logged
+from windrow.online.log.reading import Coverage, counts, coverage, log_tables
+from windrow.online.log.serving_log import Figures, ServingLog
+from windrow.storage.store import Store
+
+
+def read(root: Path, name: str) -> list[dict[str, Any]]:
+    (store,) = log_tables(Store.at(root), name).values()
+    rows: list[dict[str, Any]] = pa.table(DeltaTable(store.uri).to_pyarrow_table()).to_pylist()
+    return sorted(rows, key=lambda row: (row["_log_writer"], row["_log_request"], row["_log_key"]))
+
+
+def covered(root: Path, name: str) -> Coverage:
+    return coverage(counts(Store.at(root), name))
+
+
+def opened(root: Path, served: Any = None, **options: Any) -> Logged:
+    return Logged(served or Fake(), ServingLog(Store.at(root), **options))
+
+
+def test_values_of_every_type_are_logged(tmp_path: Path) -> None:
+    logged = opened(tmp_path)
+    answer = logged.fetch("types", [{"row": n} for n in range(5)], at=NOW)
+    logged.fetch("types", [{"row": None}])
+    logged.close()
+    rows = read(tmp_path, "types")
+    assert [row["row"] for row in rows] == [0, 1, 2, 3, 4, None]
+    for name, values in zip(answer.names, answer.columns, strict=True):
+        for row, value in zip(rows, values, strict=False):
+            aware = value.astimezone(dt.UTC) if getattr(value, "tzinfo", None) else value
+            if name == "moment" and value is not None and value.tzinfo is None:
+                aware = value.replace(tzinfo=dt.UTC)
+            is_map = pa.types.is_map(TYPES[name][0]) and value is not None
+            found, expected = (dict(one) if is_map else one for one in (row[name], aware))
+            # NaN is not equal to itself, but looks like itself.
+            assert found == expected or repr(found) == repr(expected), name
+    first, last = rows[0], rows[-1]
+    assert first["_log_at"] == dt.datetime.fromtimestamp(NOW / 1000, dt.UTC)
+    assert (first["_log_asked"], last["_log_asked"]) == (True, False)
+    assert first["_log_statuses"] == "p" * len(TYPES)
+    assert last["_log_statuses"] == "e" * len(TYPES)
+    assert covered(tmp_path, "types") == Coverage(2, 2, 0, 0, 0)
+
+
+def test_keys_are_logged_however_they_were_written(tmp_path: Path) -> None:
+    logged = opened(tmp_path)
+    logged.fetch("keys", [{name: given for name, (_, _, given) in KEYS.items()}])
+    written = {name: value for name, (_, value, _) in KEYS.items()}
+    logged.fetch("keys", [{**written, "real": "NaN"}])
+    logged.fetch("keys", [dict.fromkeys(written)])
+    logged.close()
+    first, second, third = read(tmp_path, "keys")
+    for name, _ in ALL_KEYS.keys:
+        if name != "real":
+            assert first[name] == second[name], name
+        assert third[name] is None
+    assert second["real"] != second["real"]
+
+
+def test_groups_and_features_that_were_asked_for(tmp_path: Path) -> None:
+    logged = opened(tmp_path)
+    key = {"user_id": 3, "listing": "rake", "price": 1.5}
+    logged.fetch("training", [key, {**key, "user_id": 7}, {**key, "user_id": -1}])
+    logged.fetch("training", [key], features=["stars"])
+    logged.close()
+    rows = read(tmp_path, "training")
+    assert [row["_log_statuses"] for row in rows] == ["ppp", "sss", "eee", "-p-"]
+    fresh = dt.datetime.fromtimestamp(FRESH / 1000, dt.UTC)
+    assert rows[0]["_log_fresh"] == {"activity": fresh, "reputation": fresh}
+    assert rows[3]["_log_fresh"] == {"activity": None, "reputation": fresh}
+    assert [row["price"] for row in rows] == [1.5] * 4
+    assert (rows[3]["views"], rows[3]["stars"]) == (None, 2.0)
+
+
+def test_what_the_caller_changes_afterwards_is_not_logged(tmp_path: Path) -> None:
+    logged = opened(tmp_path)
+    key = {"user_id": 3}
+    found = logged.fetch("activity", [key])
+    key["user_id"] = 4
+    found.columns[0][0] = -1.0
+    logged.close()
+    (row,) = read(tmp_path, "activity")
+    assert (row["user_id"], row["price_avg_1d"]) == (3, 3 + len("price_avg_1d") / 4)
+
+
+def test_sampling_and_dropping_are_counted(tmp_path: Path) -> None:
+    """Every request is logged, sampled out or dropped, and the hours say when."""
+    draw = random.Random(3).random
+    logged = opened(tmp_path, rate=0.5, values=14 * 100, draw=draw, every=3600)
+    hour = 3_600_000
+    for n in range(1000):
+        logged.fetch("activity", [{"user_id": n}], at=NOW + hour * (n % 2))
+    figures = logged.log.figures()["activity"]
+    logged.close()
+    rows = read(tmp_path, "activity")
+    found = covered(tmp_path, "activity")
+    assert found.requests == 1000 == found.logged + found.sampled_out + found.dropped
+    assert found.logged == len(rows) >= 100
+    assert 400 < found.sampled_out < 600
+    assert figures.requests == 1000
+    first = coverage(counts(Store.at(tmp_path), "activity"), NOW, NOW + 1)
+    assert first.requests == 500
+
+
+def test_a_store_that_fails_fails_no_request(tmp_path: Path) -> None:
+    said: list[str] = []
+    root = tmp_path / "root"
+    root.write_text("a file is in the way")
+    logged = opened(root, report=said.append, values=14 * 3, every=3600)
+    for n in range(5):
+        logged.fetch("activity", [{"user_id": n}])
+    with pytest.raises(StorageError):
+        logged.log.flush()
+    root.unlink()
+    logged.fetch("activity", [{"user_id": 9}])  # there is no room for it yet
+    logged.log.flush()
+    logged.fetch("activity", [{"user_id": 10}])
+    logged.close()
+    assert [row["user_id"] for row in read(root, "activity")] == [0, 1, 2, 10]
+    assert covered(root, "activity") == Coverage(7, 4, 0, 3, 0)
+    blocked = tmp_path / "blocked"
+    blocked.write_text("")
+    another = opened(blocked, report=said.append)
+    another.fetch("activity", [{"user_id": 1}])
+    another.close()
+    assert "the serving log cannot be written" in said[-1]
+
+
+def test_writers_at_once(tmp_path: Path) -> None:
+    def write(writer: int) -> None:
+        logged = opened(tmp_path, every=0.01)
+        for n in range(200):
+            logged.fetch("activity", [{"user_id": writer * 1000 + n}])
+            if n % 50 == 0:
+                logged.log.flush()
+        logged.close()
+
+    threads = [threading.Thread(target=write, args=(n,)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    users = sorted(row["user_id"] for row in read(tmp_path, "activity"))
+    assert users == [w * 1000 + n for w in range(4) for n in range(200)]
+    assert covered(tmp_path, "activity") == Coverage(800, 800, 0, 0, 0)
+
+
+def test_a_writer_that_was_killed_has_not_ended(tmp_path: Path) -> None:
+    logged = opened(tmp_path)
+    logged.fetch("activity", [{"user_id": 1}])
+    logged.log.flush()
+    assert covered(tmp_path, "activity").unclosed == 1
+    logged.close()
+    assert covered(tmp_path, "activity").unclosed == 0
+
+
+class Damaged(Fake):
+    def fetch(self, name: str, keys: Any, **options: Any) -> Fetched:
+        raise DataError("group activity, key 1: its checksum is wrong")
+
+
+def test_a_damaged_record_is_logged_as_not_served(tmp_path: Path) -> None:
+    logged = opened(tmp_path, Damaged())
+    with pytest.raises(DataError):
+        logged.fetch("activity", [{"user_id": 1}], at=NOW)
+    logged.close()
+    (row,) = read(tmp_path, "activity")
+    assert row["_log_statuses"] == "f" * 10
+    assert "checksum" in row["_log_error"]
+
+
+def test_a_server_logs_and_counts(tmp_path: Path, start: Start) -> None:
+    served = opened(tmp_path, every=3600)
+    serving = start(served)
+    for n in range(3):
+        serving.post("/v1/features/activity", {"keys": [{"user_id": n}]})
+    entities = {"entities": {"user_id": [8]}, "features": ["activity:price_avg_1d"]}
+    serving.post("/get-online-features", entities)
+    served.log.flush()
+    text = serving.request("GET", "/metrics")[2].decode()
+    assert 'windrow_log_requests_total{name="activity",outcome="logged"} 4.0' in text
+    assert 'windrow_log_requests_total{name="activity",outcome="dropped"} 0.0' in text
+    serving.post("/v1/features/activity", {"keys": [{"user_id": 5}]})
+    serving.app.close()  # as a worker that was told to stop
+    assert [row["user_id"] for row in read(tmp_path, "activity")] == [0, 1, 2, 8, 5]
+    assert served.log.figures()["activity"] == Figures(5, 5, 0, 0)
