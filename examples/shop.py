@@ -75,9 +75,8 @@ def naive_features(checkout: Row, views: list[Row], ratings: list[Row]) -> Row:
     lately = between(seen, floor(q - 14 * DAY, DAY), q)
     ever = between(seen, -math.inf, q)
 
-    midnight = floor(q, DAY)  # accuracy="snapshot"
     rated = of_key(ratings, "listing_id", checkout["listing_id"])
-    recent = between(rated, floor(midnight - 14 * DAY, DAY), midnight)
+    recent = between(rated, floor(q - 14 * DAY, DAY), q)
     return {
         "activity_view_id_count_1h": len(hour),
         "activity_view_id_count_7d": len(week),
@@ -88,7 +87,7 @@ def naive_features(checkout: Row, views: list[Row], ratings: list[Row]) -> Row:
         "interest_view_id_count_1d": len(between(seen, q - DAY, q)),
         "interest_price_min_14d": min((v["price"] for v in lately), default=None),
         "interest_price_max": max((v["price"] for v in ever), default=None),
-        "reputation_stars_count": len(between(rated, -math.inf, midnight)),
+        "reputation_stars_count": len(between(rated, -math.inf, q)),
         "reputation_stars_avg_14d": mean([r["stars"] for r in recent]),
         "reputation_stars_histogram_14d": dict(Counter(r["stars"] for r in recent)) or None,
         "price_against_usual": None if usual is None else float(checkout["price"]) / usual,

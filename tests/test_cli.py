@@ -194,8 +194,12 @@ def test_the_definitions_of_the_shop_are_found(shop: Path) -> None:
     assert found.root == str(shop / "state")
     training = found.join("training")
     assert training.left.table == str(shop / "data" / "checkouts")
-    tables = {s.table for g in training.groups for s in g.group.sources}
-    assert tables == {str(shop / "data" / "views"), str(shop / "data" / "ratings")}
+    assert found.sources["views"].table == str(shop / "data" / "views")
+    assert found.sources["ratings"].changes == str(shop / "data" / "ratings")
+    assert {s.stream.path for g in training.groups for s in g.group.sources} == {
+        str(shop / "arriving" / "views"),
+        str(shop / "arriving" / "ratings"),
+    }
 
 
 def test_names_and_uris_of_tables_are_left_alone(project: Callable[..., Path]) -> None:
@@ -421,7 +425,7 @@ def test_explain(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert features["interest_view_id_count_1d"] == "bigint sliding 1d views by listing_id"
     assert features["interest_price_max"] == "decimal(10,2) lifetime views by listing_id"
     assert "map<string,bigint>" in features["activity_view_id_count_7d_by_category"]
-    assert "ratings by listing_id, snapshot" in features["reputation_stars_count"]
+    assert features["reputation_stars_count"] == "bigint lifetime ratings by listing_id"
     assert features["price_against_usual"] == "price / activity_price_avg_7d"
 
 

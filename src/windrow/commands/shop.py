@@ -30,7 +30,7 @@ def write_shop_data(folder: Path) -> None:
     """Write `views/ds=DAY/`, `ratings/` and `checkouts/` beneath `folder`, as Parquet.
 
     views      view_id, user_id, listing_id, category, price, ts
-    ratings    rating_id, listing_id, stars, ts
+    ratings    rating_id, listing_id, stars, ts; each inserted, known when it was given
     checkouts  checkout_id, buyer_id, listing_id, price, returned, ts
     """
     rng = np.random.default_rng(20_240_501)
@@ -78,6 +78,8 @@ def _ratings(rng: np.random.Generator) -> pa.Table:
             "listing_id": _skewed(rng, RATINGS, LISTINGS) + 1,
             "stars": stars,
             "ts": pa.array(times, _STAMP, mask=np.arange(RATINGS) % 250 == 125),
+            "_change_type": pa.array(["insert"] * RATINGS),
+            "_commit_timestamp": pa.array(times, _STAMP),
         }
     )
 

@@ -3,9 +3,22 @@
 import windrow as wr
 from windrow import agg
 
-# Events: what happened, each with its time. Paths are relative to this folder.
-views = wr.EventSource(name="views", table="data/views", time="ts", partition="ds")
-ratings = wr.EventSource(name="ratings", table="data/ratings", time="ts")
+# Events: what happened, each with its time. New ones arrive as files of JSON, which `windrow stream`
+# takes in. Paths are relative to this folder.
+views = wr.EventSource(
+    name="views",
+    table="data/views",
+    time="ts",
+    partition="ds",
+    stream=wr.FolderStream("arriving/views"),
+)
+# Rows that change: a buyer may withdraw a rating, or change it. Here are the changes.
+ratings = wr.EntitySource(
+    name="ratings",
+    changes="data/ratings",
+    time="ts",
+    stream=wr.FolderStream("arriving/ratings"),
+)
 
 # What a user has been looking at.
 activity = wr.GroupBy(
@@ -33,12 +46,11 @@ interest = wr.GroupBy(
     ],
 )
 
-# What buyers thought of a listing, as of the midnight before: ratings are loaded once a day.
+# What buyers think of a listing.
 reputation = wr.GroupBy(
     name="reputation",
     source=ratings,
     keys=["listing_id"],
-    accuracy="snapshot",
     aggregations=[
         agg.count("stars"),
         agg.avg("stars").over("14d"),
