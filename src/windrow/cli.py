@@ -19,13 +19,14 @@ from windrow.errors import WindrowError
 
 REFUSED = 2  # argparse uses the same for arguments that it cannot read
 VERBOSE = "WINDROW_VERBOSE"  # the same, by the environment
+INCONSISTENT = 1  # what `consistency` reports, also if there is nothing to compare
 DAMAGED = 1  # what the doctor reports; and `sql`, if a statement failed
 INTERRUPTED = 130  # what shells report for a process that Ctrl-C ended
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; the exit code is 0, 1 if the doctor found damage, 2 if it was refused or
-    failed, 130 after Ctrl-C.
+    """Run one command; the exit code is 0, 1 if the doctor found damage or what was served is not
+    consistent, 2 if it was refused or failed, 130 after Ctrl-C.
     """
     try:
         args = _parser().parse_args(argv)
@@ -65,6 +66,8 @@ def _run(args: argparse.Namespace) -> int:
         return _views(args)
     if args.command in ("upload", "fetch"):
         return _online(args)
+    if args.command == "consistency":
+        return _consistency(args)
     if args.command == "serve":
         return _serve(args)
     if args.command == "jars":
@@ -133,6 +136,31 @@ def _online(args: argparse.Namespace) -> int:
         else:
             fetch(workspace, args.name, args.keys, at=args.at)
     return 0
+
+
+def _consistency(args: argparse.Namespace) -> int:
+    from windrow.commands.consistency import consistency
+    from windrow.workspace import Workspace
+
+    log = args.log
+    if log is not None and os.path.exists(log):
+        log = os.path.abspath(log)
+    folder = Workspace.find(getattr(args, "project", None))
+    with contextlib.chdir(folder), _stopping_spark():
+        report = consistency(
+            Workspace.load(folder),
+            args.name,
+            start=args.start,
+            end=args.end,
+            threshold=args.threshold,
+            examples=args.examples,
+            log=log,
+            time=args.time,
+            keys=args.keys,
+            values=args.values,
+            progress=args.progress,
+        )
+    return 0 if report.consistent else INCONSISTENT
 
 
 def _views(args: argparse.Namespace) -> int:
@@ -349,6 +377,41 @@ def _parser() -> argparse.ArgumentParser:
     one.add_argument("name", metavar="NAME", help="a join or group that is online")
     one.add_argument("keys", nargs="+", metavar="KEY=VALUE", help="such as user_id=7")
     one.add_argument("--at", metavar="TIME", help="as of then (default: now)")
+
+    one = commands.add_parser(
+        "consistency",
+        parents=[where, days],
+        help="whether what was served is what a backfill computes: exit code 1 if not",
+    )
+    one.add_argument("name", metavar="NAME", help="a join or group")
+    one.add_argument(
+        "--threshold",
+        type=_share,
+        default=0.999,
+        metavar="SHARE",
+        help="of the values of each feature that have to agree (default: 0.999)",
+    )
+    one.add_argument(
+        "--examples", type=_count, default=50, metavar="N", help="to explain (default: 50)"
+    )
+    one.add_argument(
+        "--log", metavar="TABLE", help="the log of another system: a path, or a table of Spark"
+    )
+    one.add_argument("--time", metavar="COLUMN", help="of that log: the time of a request")
+    for option, what in (("--keys", "keys and inputs"), ("--values", "features")):
+        one.add_argument(
+            option,
+            nargs="+",
+            default=[],
+            metavar="NAME=COLUMN",
+            help=f"columns of that log for {what}, where they have other names",
+        )
+    one.add_argument(
+        "--progress",
+        action=argparse.BooleanOptionalAction,
+        default=None,
+        help="show bars (default: on a terminal)",
+    )
 
     one = commands.add_parser(
         "serve", parents=[where], help="answer requests for features over HTTP, until Ctrl-C"

@@ -8,6 +8,8 @@ from datetime import date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from windrow.consistency.job import Request, check_consistency
+from windrow.consistency.report import Report
 from windrow.errors import OptionError
 from windrow.features.definitions import GroupBy, Join, Queries
 from windrow.features.inputs.streams import group_over_streams
@@ -250,6 +252,52 @@ class Project:
         """Write to the serving log now what waits to be written."""
         if isinstance(self.served, Logged):
             self.served.log.flush()
+
+    def consistency(
+        self,
+        definition: Join | GroupBy,
+        *,
+        start: str | date | None = None,
+        end: str | date | None = None,
+        threshold: float = 0.999,
+        examples: int = 50,
+        log: Any = None,
+        time: str | None = None,
+        keys: Mapping[str, str] | None = None,
+        values: Mapping[str, str] | None = None,
+    ) -> Report:
+        """Compare what was served of a join or group with what a backfill computes.
+
+        `start` and `end` are days (UTC) of requests, both included. The verdict is that every
+        feature agrees in at least `threshold` of its values. The report is stored beneath
+        `consistency/NAME`, and so are all comparisons; it explains at most so many `examples`.
+
+        `log` is a table, path or DataFrame that another system has logged, with the column `time`;
+        `keys` and `values` map keys and features to its columns, where these have other names.
+        """
+        request = Request(
+            definition,
+            None if start is None else str(start),
+            None if end is None else str(end),
+            threshold,
+            examples,
+            log,
+            time,
+            keys,
+            values,
+        )
+        return check_consistency(
+            self._engine,
+            self._store,
+            progress_for(self.spark, self._progress),
+            request,
+            lambda join: self.plan(join, start=start, end=end),
+            self._resolved,
+            None if log is not None else self._version,
+        )
+
+    def _version(self, definition: Join | GroupBy) -> str:
+        return self._serving.version(definition)
 
     @functools.cached_property
     def fetcher(self) -> Fetcher:

@@ -25,7 +25,7 @@ def upload(
     progress: bool | None = None,
 ) -> list[Uploaded]:
     """Put joins and groups online, by name (by default all joins), and say what was written."""
-    served = [_named(workspace, name) for name in names] or list(workspace.joins_named(None))
+    served = [named(workspace, name) for name in names] or list(workspace.joins_named(None))
     project = workspace.project(progress=progress)
     found = project.upload(*served, as_of=as_of)
     table = Table("group", "keys", "rows", "bytes a key", "from", box=None)
@@ -59,7 +59,8 @@ def fetch(
     return found
 
 
-def _named(workspace: Workspace, name: str) -> Join | GroupBy:
+def named(workspace: Workspace, name: str) -> Join | GroupBy:
+    """The join or group of this name."""
     groups: Mapping[str, GroupBy] = workspace.groups
     if name in groups and name not in workspace.joins:
         return groups[name]

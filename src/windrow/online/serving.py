@@ -13,11 +13,11 @@ from windrow.features.inputs.groups import GroupInputs, check_keys
 from windrow.features.inputs.queries import QueryInputs
 from windrow.features.strategies.group_events import feature_fields
 from windrow.online.deriving import derive_online
-from windrow.online.fetch import ServedGroupUse, ServedJoin, join_note
+from windrow.online.fetch import ServedGroupUse, ServedJoin, join_note, version_of
 from windrow.online.follow import Followed, Follower
 from windrow.online.generations import sweep
 from windrow.online.stores.store import RecordStore
-from windrow.online.upload import Uploaded, upload_group
+from windrow.online.upload import Uploaded, serve_group, upload_group
 from windrow.spark.progress import Progress
 from windrow.spark.session import Engine
 from windrow.spark.stages import Stages
@@ -64,6 +64,20 @@ class Serving:
 
     def follow(self, groups: Iterable[GroupBy], source: str | None = None) -> list[Followed]:
         return self.follower([self.resolve(group) for group in groups]).follow(source)
+
+    def version(self, definition: Join | GroupBy) -> str:
+        """The version that a definition would be served under, as it is now."""
+        joined = [JoinedGroup(definition)] if isinstance(definition, GroupBy) else []
+        if isinstance(definition, Join):
+            joined = [one for one in definition.all_groups if one.group.online]
+        groups = []
+        for one in joined:
+            resolved = self.resolve(one.group)
+            inputs = GroupInputs.bind(resolved, self.engine, self.root.options_dict)
+            groups.append(serve_group(resolved, inputs))
+        if isinstance(definition, GroupBy):
+            return f"{groups[0].digest:015x}"
+        return version_of(self._served_join(definition), groups)
 
     def _served_join(self, join: Join) -> ServedJoin:
         """A join as it will be served; a DefinitionError if it cannot be."""

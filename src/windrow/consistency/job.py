@@ -1,0 +1,274 @@
+"""The consistency job: replay what was logged, compare, explain, report.
+
+log ──▶ replay: a backfill of the logged requests ──▶ compare, file by file ──▶ comparisons
+                                                          │
+                          worst examples, with rows ◀── tallies ──▶ verdict ──▶ report
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from windrow.consistency.choosing import Chosen, choose_examples
+from windrow.consistency.compare import CompareJob, comparison_schema
+from windrow.consistency.equality import OUTCOMES
+from windrow.consistency.logs import Log, foreign_log, own_logs
+from windrow.consistency.replay import Replay, plan_replay
+from windrow.consistency.report import (
+    NO_DATA,
+    QUANTILES,
+    Counted,
+    Example,
+    FeatureReport,
+    Report,
+    verdict_of,
+)
+from windrow.consistency.stored import CONSISTENCY, comparisons, new_run, store_report
+from windrow.consistency.tally import FeatureTally, Tally
+from windrow.errors import OptionError, WindrowError
+from windrow.features.definitions import GroupBy, Join
+from windrow.features.plan.backfill import BackfillPlan
+from windrow.features.run.backfill import BackfillRun
+from windrow.features.run.results import commit_result
+from windrow.online.log.columns import AT
+from windrow.online.log.reading import Coverage, counts, coverage
+from windrow.rows.types import canonical_schema
+from windrow.spark.progress import Progress
+from windrow.spark.session import Engine
+from windrow.spark.stages import Stages
+from windrow.spark.tasks import Written, run_numbered
+from windrow.storage.delta import open_table
+from windrow.storage.store import Store
+from windrow.storage.work import work_folder
+from windrow.time import DAY, first_millisecond, now_millis
+
+Plan = Callable[[Join], BackfillPlan]  # of a backfill of the days that are asked for
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is to be compared, and how strictly."""
+
+    definition: Join | GroupBy
+    start: str | None = None
+    end: str | None = None
+    threshold: float = 0.999
+    examples: int = 50
+    log: Any = field(default=None, repr=False)
+    time: str | None = None
+    keys: Mapping[str, str] | None = None
+    values: Mapping[str, str] | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.threshold <= 1:
+            raise OptionError(f"threshold is {self.threshold}; give a share, such as 0.999")
+        low, high = self.span
+        if low is not None and high is not None and low >= high:
+            raise OptionError(f"start {self.start} is after end {self.end}")
+        given = [name for name in ("time", "keys", "values") if getattr(self, name)]
+        if self.log is None and given:
+            raise OptionError(f"{given[0]} is for the log of another system; give log, too")
+
+    @property
+    def span(self) -> tuple[int | None, int | None]:
+        """The first millisecond, and the one after the last."""
+        low = first_millisecond(self.start, "start")
+        high = first_millisecond(self.end, "end")
+        return low, None if high is None else high + DAY
+
+
+@dataclass
+class Found:
+    """What the replays of all versions of a log gave."""
+
+    tally: Tally = field(default_factory=Tally)
+    examples: list[pa.Table] = field(default_factory=list)
+    rows: int = 0
+    notes: list[str] = field(default_factory=list)
+
+
+Explain = Callable[[Sequence[Chosen], pa.Table], Sequence[Example]]  # with the log's counts
+
+
+@dataclass
+class ConsistencyJob:
+    """One run of the job in a project."""
+
+    engine: Engine
+    root: Store
+    progress: Progress
+    plan: Plan
+    request: Request
+    version: str | None  # of the definition as it is now
+    explain: Explain
+
+    def run(self) -> Report:
+        request, root = self.request, self.root
+        name = request.definition.name
+        run = new_run(root, name, now_millis())
+        stages = Stages(self.engine, root, self.progress)
+        found = Found()
+        replays = self._replays(found)
+        counted = counts(root, name)
+        covered: Coverage | None = coverage(counted, *request.span)
+        if request.log is not None:
+            covered = None
+        examples: Sequence[Example] = ()
+        if replays:
+            with work_folder(root, None) as work, ExitStack() as after:
+                written, schema = self._compare(stages, replays, work, found, after)
+                target = comparisons(root, name)
+                commit_result(target, schema, written.parts)
+            chosen = choose_examples(
+                found.examples, target, request.examples, replays[0].sides.keys, replays
+            )
+            if chosen:
+                with stages.stage("explain"):
+                    examples = self.explain(chosen, counted)
+        features = tuple(_feature(one, tally) for one, tally in found.tally.features.items())
+        report = Report(
+            name,
+            run,
+            self.version,
+            request.start,
+            request.end,
+            request.threshold,
+            verdict_of(features, request.threshold) if features else NO_DATA,
+            _total(features),
+            features,
+            tuple(examples),
+            covered,
+            tuple(dict.fromkeys(one for r in replays for one in r.left_out)),
+            tuple(found.notes),
+            stages.seconds,
+        )
+        stored = store_report(root, report)
+        return replace(report, page=stored.html)
+
+    def _replays(self, found: Found) -> list[Replay]:
+        """A replay for each version that was logged in the span."""
+        request = self.request
+        if request.log is not None:
+            logs: list[Log] = [
+                foreign_log(
+                    self.engine,
+                    self.root,
+                    request.definition,
+                    request.log,
+                    request.time,
+                    request.keys,
+                    request.values,
+                )
+            ]
+        else:
+            logs = [one for one in own_logs(self.root, request.definition.name) if self._has(one)]
+        # The version that is defined now comes first: others may lack columns.
+        logs.sort(key=lambda log: (log.version != self.version, log.version or ""))
+        return [plan_replay(request.definition, log) for log in logs]
+
+    def _has(self, log: Log) -> bool:
+        """Whether a table of the log has a row in the span."""
+        low, high = self.request.span
+        table = open_table(Store.at(log.table, self.root.options_dict))
+        assert table is not None
+        where = pc.is_valid(pc.field(AT))
+        if low is not None:
+            where &= pc.field(AT) >= _moment(low)
+        if high is not None:
+            where &= pc.field(AT) < _moment(high)
+        rows = table.to_pyarrow_dataset().scanner(columns=[AT], filter=where, batch_size=1024)
+        return any(batch.num_rows for batch in rows.to_batches())
+
+    def _compare(
+        self,
+        stages: Stages,
+        replays: list[Replay],
+        work: Store,
+        found: Found,
+        after: ExitStack,
+    ) -> tuple[Written, pa.Schema]:
+        """Replay each version, then compare them all into files of one table."""
+        name = self.request.definition.name
+        results: list[tuple[Store, list[str], pa.Schema]] = []
+        kept: list[Replay] = []
+        for replay in list(replays):
+            place = f"{CONSISTENCY}/{name}/replayed-{replay.sides.version or 'other'}"
+            result = self.root.beneath(place)
+            after.callback(result.remove)
+            try:
+                planned = replace(self.plan(replay.join), result=result)
+            except WindrowError as error:
+                if replay.sides.version in (None, self.version):
+                    raise
+                found.notes.append(f"version {replay.sides.version} cannot be replayed: {error}")
+                continue
+            BackfillRun(stages, planned).run()
+            table = open_table(result)
+            assert table is not None
+            paths = [uri.rpartition("/")[2] for uri in table.file_uris()]
+            schema = canonical_schema(pa.schema(table.schema().to_arrow()))
+            results.append((result, paths, schema))
+            kept.append(replay)
+        replays[:] = kept
+        schema = comparison_schema([one.sides for one in kept], [one for _, _, one in results])
+        target = comparisons(self.root, name)
+        written = Written([])
+        for replay, (result, paths, _) in zip(kept, results, strict=True):
+            run = f"{stages.id}-{replay.sides.version or 'other'}"
+            job = CompareJob(replay.sides, result, tuple(paths), target, work, run, schema)
+            with stages.stage("compare"):
+                one = run_numbered(self.engine.given, len(paths), target, job.write)
+            found.rows += one.counters.get("rows", 0)
+            if one.counters.get("no_time"):
+                found.notes.append(f"{one.counters['no_time']:,} rows of the log have no time")
+            written = Written([*written.parts, *one.parts])
+        for file in work.names():
+            data = work.get(file)
+            assert data is not None
+            if file.startswith("tally-"):
+                found.tally.merge(Tally.from_bytes(data))
+            elif file.startswith("examples-"):
+                found.examples.append(pa.ipc.open_stream(data).read_all())
+        return written, schema
+
+
+def _feature(name: str, tally: FeatureTally) -> FeatureReport:
+    quantiles = dict(zip(QUANTILES, tally.quantiles(QUANTILES.values()), strict=True))
+    hours = {hour: _counted(row.tolist()) for hour, row in sorted(tally.hours.items())}
+    return FeatureReport(name, _counted(tally.counts.tolist()), quantiles, hours)
+
+
+def _counted(row: Sequence[int]) -> Counted:
+    return Counted(**dict(zip(OUTCOMES, row, strict=True)))
+
+
+def _total(features: Sequence[FeatureReport]) -> Counted:
+    return Counted(**{n: sum(getattr(f.counted, n) for f in features) for n in OUTCOMES})
+
+
+def _moment(millis: int) -> pa.Scalar:
+    return pa.scalar(millis * 1000, pa.timestamp("us", tz="UTC"))
+
+
+def check_consistency(
+    engine: Engine,
+    root: Store,
+    progress: Progress,
+    request: Request,
+    plan: Plan,
+    resolve: Callable[[GroupBy], GroupBy],
+    version: Callable[[Join | GroupBy], str] | None,
+) -> Report:
+    """Run the job. `resolve` gives a group over shards; `version` is that of a definition."""
+    now = None if version is None else version(request.definition)
+
+    def explain(chosen: Sequence[Chosen], counted: pa.Table) -> Sequence[Example]:
+        return [one.example for one in chosen]
+
+    return ConsistencyJob(engine, root, progress, plan, request, now, explain).run()
