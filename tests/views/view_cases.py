@@ -73,5 +73,14 @@ def cases(topic: str) -> dict[str, Case]:
     return parse(FOLDER / f"{topic}.sql")
 
 
+def some(topic: str, every: int, first: int = 0) -> dict[str, Case]:
+    """One case of `every` so many, and what these read."""
+    known = cases(topic)
+    wanted = list(known)[first % every :: every]
+    for name in wanted:  # it grows meanwhile
+        wanted += [other for other in known[name].reads if other in known and other not in wanted]
+    return {name: case for name, case in known.items() if name in wanted}
+
+
 def topics() -> list[str]:
     return sorted(path.stem for path in FOLDER.glob("*.sql"))

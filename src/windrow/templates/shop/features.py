@@ -3,8 +3,8 @@
 import windrow as wr
 from windrow import agg
 
-# Events: what happened, each with its time. New ones arrive as files of JSON, which `windrow stream`
-# takes in. Paths are relative to this folder.
+# Events: what happened, each with its time. New ones arrive as files; `windrow stream` takes
+# them in. Paths are relative to this folder.
 views = wr.EventSource(
     name="views",
     table="data/views",
