@@ -11,7 +11,7 @@ OLDEST_SPARK := $(shell sed -n 's/^ *"pyspark>=\([0-9.]*\),.*/\1/p' pyproject.to
 
 .PHONY: help demo test test-long kernels test-queries test-views test-spark test-plain test-oldest quick chaos lint docs rooms stubs bench-shard bench-backfill bench-views bench-http bench-online java jars redis clean
 
-demo: $(READY) ## an example from end to end
+demo: $(READY) ## the whole story: a month backfilled, a view, a stream, features served, and the proof
 	$(BIN)/python examples/shop.py
 
 help: ## what can be made
