@@ -70,6 +70,8 @@ def _run(args: argparse.Namespace) -> int:
         return _consistency(args)
     if args.command == "serve":
         return _serve(args)
+    if args.command == "console":
+        return _console(args)
     if args.command == "jars":
         from windrow.commands.stream import fetch_jars
 
@@ -205,6 +207,25 @@ def _serve(args: argparse.Namespace) -> int:
             timeout=args.timeout,
             access_log=args.access_log,
             log_rate=args.log_rate,
+            console=args.console,
+        )
+
+
+def _console(args: argparse.Namespace) -> int:
+    from windrow.commands.console import console
+    from windrow.workspace import Workspace
+
+    files = (args.token_file, args.action_token_file)
+    tokens, actors = (None if file is None else os.path.abspath(file) for file in files)
+    folder = Workspace.find(getattr(args, "project", None))
+    with contextlib.chdir(folder):
+        return console(
+            Workspace.load(folder),
+            host=args.host,
+            port=args.port,
+            token_file=tokens,
+            action_token_file=actors,
+            access_log=args.access_log,
         )
 
 
@@ -452,6 +473,36 @@ def _parser() -> argparse.ArgumentParser:
         default=0.0,
         metavar="SHARE",
         help="of requests whose answers are logged, for `windrow consistency` (default: 0, none)",
+    )
+
+    one.add_argument(
+        "--console",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="the console beside it, at /console/ (default: if it is installed)",
+    )
+
+    one = commands.add_parser(
+        "console", parents=[where], help="the project in a web browser, until Ctrl-C"
+    )
+    one.add_argument(
+        "--host", default="127.0.0.1", help="where to listen (default: 127.0.0.1, this machine)"
+    )
+    one.add_argument(
+        "--port", type=_count, default=8090, help="0 for any that is free (default: 8090)"
+    )
+    one.add_argument(
+        "--token-file",
+        metavar="FILE",
+        help="tokens to look, one a line; also $WINDROW_TOKENS (default: everybody may look)",
+    )
+    one.add_argument(
+        "--action-token-file",
+        metavar="FILE",
+        help="tokens to act, one a line (default: nobody may)",
+    )
+    one.add_argument(
+        "--access-log", action="store_true", help="a line of JSON for each request, on stderr"
     )
 
     one = commands.add_parser(

@@ -27,12 +27,13 @@ from windrow.online.streams.batches import After
 from windrow.online.streams.running import TRIGGER, Streams
 from windrow.online.upload import Uploaded
 from windrow.sources.definitions import EntitySource, Source
-from windrow.spark.progress import progress_for
+from windrow.spark.progress import Noting, Progress, progress_for
 from windrow.spark.session import Engine
 from windrow.spark.stages import Stages
 from windrow.storage import footers
 from windrow.storage.names import digest
 from windrow.storage.store import Store
+from windrow.storage.underway import noted
 from windrow.storage.uris import for_delta
 from windrow.views.costs.catalogue import Line, arrangements
 from windrow.views.engine import TickSummary
@@ -79,6 +80,11 @@ class Project:
     @property
     def spark(self) -> SparkSession:
         return self._engine.given
+
+    @property
+    def store(self) -> Store:
+        """The state root."""
+        return self._store
 
     @functools.cached_property
     def _statements(self) -> Statements:
@@ -209,7 +215,10 @@ class Project:
         be fetched at `as_of` (by default now) and at later times.
         """
         time = None if as_of is None else millis(as_of, "as_of")
-        return self._serving.upload(served, time)
+        names = ", ".join(one.name for one in served)
+        with noted(self._store, f"upload of {names}") as note:
+            progress = Noting(progress_for(self.spark, self._progress), note, self.spark)
+            return self._serving_with(progress).upload(served, time)
 
     def follow(self, *groups: GroupBy, source: str | None = None) -> list[Followed]:
         """Bring the records of served groups up to what the shards of their sources have now."""
@@ -302,11 +311,11 @@ class Project:
     @functools.cached_property
     def fetcher(self) -> Fetcher:
         """What answers fetches, and logs none."""
-        return Fetcher(self._records)
+        return Fetcher(self.records)
 
     @functools.cached_property
-    def _records(self) -> RecordStore:
-        """Opened when it is first needed."""
+    def records(self) -> RecordStore:
+        """Where records of served features are; opened when it is first needed."""
         address = self._online
         if address is None:
             if not self._store.is_local:
@@ -319,8 +328,10 @@ class Project:
 
     @property
     def _serving(self) -> Serving:
-        progress = progress_for(self.spark, self._progress)
-        return Serving(self._engine, self._store, self._records, self._resolved, progress)
+        return self._serving_with(progress_for(self.spark, self._progress))
+
+    def _serving_with(self, progress: Progress) -> Serving:
+        return Serving(self._engine, self._store, self.records, self._resolved, progress)
 
     def _resolved(self, group: GroupBy) -> GroupBy:
         """A group over the shards of the project's streams and views."""
@@ -379,7 +390,9 @@ class Project:
         `strategy` ("merge", "broadcast" or "tiles") overrides the choice that `explain` prints.
         """
         plan = self.plan(join, start=start, end=end, strategy=strategy)
-        progress = progress_for(self.spark, self._progress)
-        run = BackfillRun(Stages(self._engine, self._store, progress), plan)
-        frame, self.summary = run.run()
+        shown = progress_for(self.spark, self._progress)
+        with noted(self._store, f"backfill of {join.name}") as note:
+            progress = Noting(shown, note, self.spark)
+            run = BackfillRun(Stages(self._engine, self._store, progress), plan)
+            frame, self.summary = run.run()
         return frame

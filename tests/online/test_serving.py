@@ -178,7 +178,7 @@ def test_a_new_definition_is_served_once_it_is_complete(spark: Any, tmp_path: Pa
     project.upload(second, as_of=at)
     after = project.fetch("activity", [{"user_id": 1}], at=at)
     assert after.names == ("stars_sum_30d",)
-    assert project._records.size().records < 100  # those of the first are gone
+    assert project.records.size().records < 100  # those of the first are gone
 
 
 def test_requests_that_cannot_be_answered_say_why(spark: Any, tmp_path: Path) -> None:
@@ -215,7 +215,7 @@ def test_requests_that_cannot_be_answered_say_why(spark: Any, tmp_path: Path) ->
         project.fetch("activity", [{"user_id": 1}], at=10**14)
     (generation,) = (project.fetcher._groups["activity"].number,)
     (key,) = key_bytes(generation, pa.table({"k0": pa.array([1], pa.int64())}))
-    project._records.update([key], lambda found: [found[0][:-1] + b"!"])
+    project.records.update([key], lambda found: [found[0][:-1] + b"!"])
     with pytest.raises(DataError, match=r"group activity, key \{'user_id': 1\}"):
         project.fetch("activity", [{"user_id": 1}], at=at)
 

@@ -2,29 +2,17 @@
 
 from __future__ import annotations
 
+import importlib.util
 import sys
-from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
+from windrow.commands.opening import open_console, open_served
 from windrow.errors import OptionError
 from windrow.workspace import Workspace
 
 if TYPE_CHECKING:
-    from windrow.online.fetched import Served
-
-
-def open_served(
-    root: str,
-    storage_options: Mapping[str, str],
-    online: str | None = None,
-    log_rate: float = 0.0,
-) -> Served:
-    """What is served of a state root, from the store `online`; called in each worker's process."""
-    from windrow.project import Project
-
-    options = dict(storage_options) or None
-    return Project(root, storage_options=options, online=online, log_rate=log_rate).served
+    from windrow.online.server.settings import Mounting
 
 
 def serve(
@@ -39,12 +27,14 @@ def serve(
     timeout: float = 10.0,
     access_log: bool = False,
     log_rate: float = 0.0,
+    console: bool = True,
 ) -> int:
     """Serve everything of the project that is online; the exit code.
 
     `token_file` has bearer tokens, one a line; `WINDROW_TOKENS` in the environment may have more.
     Without any, everybody who can reach the address may ask. `log_rate` is the share of requests
-    whose answers are logged, for `windrow consistency`.
+    whose answers are logged, for `windrow consistency`. With `console`, the console is beside it,
+    at `/console/`, if what it needs is installed.
     """
     try:
         from windrow.online.server.limits import Limits
@@ -65,6 +55,7 @@ def serve(
         token_file,
         access_log,
         Limits(body=max_body, keys=max_keys, timeout=timeout),
+        _mounting(workspace) if console else None,
     )
     tokens = Tokens.find(token_file)  # what is wrong with them is told before anything starts
     if not tokens and not is_loopback(host):
@@ -80,3 +71,10 @@ def serve(
         settings,
         lambda address: print(f"Serving at {address} with {count}; Ctrl-C stops", flush=True),
     )
+
+
+def _mounting(workspace: Workspace) -> Mounting | None:
+    """What makes the console in a worker; None if it is not installed."""
+    if importlib.util.find_spec("jinja2") is None:
+        return None
+    return partial(open_console, str(workspace.folder), None)

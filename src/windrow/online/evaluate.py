@@ -49,6 +49,12 @@ class Evaluator:
         self._windows = served.windows
         self._makers = [_maker(served.types[w.feature]) for w in words]
 
+    def maker(self, number: int) -> Any:
+        """What makes a value of the word of a feature; None if the word is the value."""
+        words = self.served.word_features
+        place = next(at for at, word in enumerate(words) if word.feature == number)
+        return self._makers[place]
+
     def features(self, found: Found, at: int) -> list[Column]:
         """A column for each feature, for the keys of `found`, of queries at the time `at`."""
         served = self.served

@@ -12,10 +12,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
+from windrow.storage.underway import Note
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _POLL_SECONDS = 0.2
+_NOTE_SECONDS = 1.0  # between two notes of how far a stage is
 
 
 class Progress(Protocol):
@@ -79,6 +82,32 @@ class Bars:
             if rows is not None and total:
                 shown += f", {rows * finished // total:,} of {rows:,} rows"
             bars.update(task, total=max(total, 1), completed=finished, done=shown)
+
+
+class Noting:
+    """Progress that is noted for other processes, too; `shown` is what this one's user sees."""
+
+    def __init__(self, shown: Progress, note: Note, spark: SparkSession) -> None:
+        self._shown, self._note, self._spark = shown, note, spark
+
+    @contextmanager
+    def stage(self, title: str, rows: int | None = None) -> Iterator[None]:
+        self._note.stage(title, rows)
+        done = threading.Event()
+        watcher = threading.Thread(target=self._watch, args=(done,), daemon=True)
+        watcher.start()
+        try:
+            with self._shown.stage(title, rows):
+                yield
+        finally:
+            done.set()
+            watcher.join()
+
+    def _watch(self, done: threading.Event) -> None:
+        while not done.wait(_NOTE_SECONDS):
+            found = running_tasks(self._spark)
+            if found is not None:
+                self._note.done(*found)
 
 
 def running_tasks(spark: SparkSession) -> tuple[int, int] | None:

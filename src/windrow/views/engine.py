@@ -43,6 +43,7 @@ from windrow.views.plan.refusals import refuse
 from windrow.views.relations import Relations
 from windrow.views.run.task import Reported
 from windrow.views.sweep import SWEEP_HOURS
+from windrow.views.tick_failures import note_failure
 from windrow.views.ticking import Tick, extended
 
 if TYPE_CHECKING:
@@ -133,6 +134,7 @@ class ViewEngine:
         progress: Progress | None = None,
     ) -> None:
         self._engine, self._history, self._relations = engine, history, relations
+        self._store = store
         self._progress = progress
         self._folders = JobFolders(store)
         self._catalysts: dict[tuple[tuple[str, str], ...], Catalyst] = {}
@@ -465,11 +467,22 @@ class ViewEngine:
         with self._history.claim_ticks():
             self._history.refresh()
             before = self._ticks
-            done = self._tick()
+            try:
+                done = self._tick()
+            except WindrowError as error:
+                note_failure(self._store, error, self._history.time, self._named_by(error))
+                raise
         # Without the claim: meanwhile, other processes may tick.
         if self._ticks > before and self._ticks % UPKEEP_TICKS == 0:
             self._upkeep()
         return done
+
+    def _named_by(self, error: WindrowError) -> str | None:
+        """The view whose job failed: its error begins with its name."""
+        text = str(error)
+        views = (one.name for one in self._relations.known("view"))
+        found = (name for name in views if text.startswith((f"view {name}:", f"view {name},")))
+        return max(found, key=len, default=None)
 
     def _upkeep(self) -> None:
         """Merge what many ticks have written, and remove what is dead, once in a process."""

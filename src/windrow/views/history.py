@@ -107,6 +107,10 @@ class History:
         """The facts about each collection, by id, as of `version`."""
         return {id: entry.facts for id, entry in self._state.collections.items()}
 
+    def entries(self) -> Mapping[str, Entry]:
+        """What is known of each collection, by id, as of `version`."""
+        return self._state.collections
+
     def notes(self, most: int) -> Iterator[Mapping[str, Any]]:
         """What the newest records say for people, of the last `most` records that are there.
 

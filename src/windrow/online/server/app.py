@@ -22,6 +22,7 @@ from windrow.online.server.describing import listed, shown
 from windrow.online.server.limits import INLINE_KEYS, Limits
 from windrow.online.server.logs import Log
 from windrow.online.server.metrics import CONTENT_TYPE, Tallies
+from windrow.online.server.mounted import Mounted
 from windrow.online.server.refusals import (
     JSON,
     RETRY,
@@ -41,6 +42,7 @@ T = TypeVar("T")
 
 FEATURES = "/v1/features/"
 LIVE = "/health/live"
+_HEALTH = (LIVE, "/health/ready", "/health")
 _JSON: Headers = [JSON]
 _CLOSE = (b"connection", b"close")
 
@@ -59,7 +61,11 @@ class App:
         tokens: Tokens | None = None,
         tallies: Tallies | None = None,
         log: Log | None = None,
+        mounted: Mounted | None = None,
+        *,
+        features: bool = True,
     ) -> None:
+        self.mounted, self._has_features = mounted, features
         self.limits = limits or Limits()
         self.tallies = tallies or Tallies()
         self.log = log or Log()
@@ -90,7 +96,14 @@ class App:
         began = perf_counter()
         path, method = scope["path"], scope["method"]
         status, route = 200, "features"
+        mounted = self.mounted
+        if mounted is not None and (path == mounted.path or path.startswith(f"{mounted.path}/")):
+            await self._answer_mounted(mounted, scope, receive, send)
+            return
         try:
+            if not self._has_features and path not in _HEALTH:
+                route = "elsewhere"
+                raise _elsewhere(mounted, path)
             if self.tokens and path != LIVE and not self.tokens.accept(scope["headers"]):
                 route = "refused"
                 raise _unauthorized()
@@ -118,6 +131,29 @@ class App:
         self.tallies.request(route, status, seconds)
         if self.log.requests:
             self._log_request(scope, route, status, len(body), seconds)
+
+    async def _answer_mounted(
+        self, mounted: Mounted, scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        """What is mounted answers; it is counted, and closes connections, as all else."""
+        began = perf_counter()
+        status, size = 500, 0
+
+        async def sending(message: Message) -> None:
+            nonlocal status, size
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                if self.closing:
+                    message["headers"] = [*message["headers"], _CLOSE]
+            else:
+                size += len(message.get("body", b""))
+            await send(message)
+
+        await mounted(scope, receive, sending)
+        seconds = perf_counter() - began
+        self.tallies.request("mounted", status, seconds)
+        if self.log.requests:
+            self._log_request(scope, "mounted", status, size, seconds)
 
     # Features
 
@@ -245,7 +281,7 @@ class App:
     async def _ready(self, receive: Receive) -> Answered:
         if self.closing:
             raise Refusal("not_ready", "the server is stopping")
-        if not await self._ask(self._served.names):
+        if self._has_features and not await self._ask(self._served.names):
             raise Refusal("not_ready", "nothing is served yet; run `windrow upload`")
         return b'{"status":"ready"}', _JSON
 
@@ -292,9 +328,21 @@ class App:
     def close(self) -> None:
         """Let go of what the worker holds."""
         self._pool.shutdown(wait=False, cancel_futures=True)
+        if self.mounted is not None:
+            self.mounted.close()
         close = getattr(self._served, "close", None)
         if close is not None:
             close()
+
+
+def _elsewhere(mounted: Mounted | None, path: str) -> Refusal:
+    """Where features are not served: a visitor of / is sent on, all else is not there."""
+    at = "" if mounted is None else mounted.path
+    refusal = Refusal("not_found", f"there is nothing here; see {at}/")
+    if path == "/" and at:
+        refusal.status = 303
+        refusal.headers.append((b"location", f"{at}/".encode()))
+    return refusal
 
 
 def _unauthorized() -> Refusal:

@@ -8,9 +8,14 @@ from dataclasses import dataclass, field
 from windrow.errors import OptionError
 from windrow.online.fetched import Served
 from windrow.online.server.limits import Limits
+from windrow.online.server.logs import Log
+from windrow.online.server.mounted import Mounted
+from windrow.online.server.tokens import Tokens
 
 # Makes what is served, in the process of a worker; has to be importable there.
 Opening = Callable[[], Served]
+# Makes an application that answers beneath a path of its own; the same holds for it.
+Mounting = Callable[[Tokens, Log], Mounted]
 
 
 @dataclass(frozen=True)
@@ -23,6 +28,8 @@ class Settings:
     token_file: str | None = None
     log_requests: bool = False
     limits: Limits = field(default_factory=Limits)
+    mounting: Mounting | None = None
+    features: bool = True  # False: only what is mounted is answered, and health
 
     def __post_init__(self) -> None:
         if not 0 <= self.port <= 65_535:

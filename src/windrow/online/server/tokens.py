@@ -50,6 +50,11 @@ class Tokens:
             found |= hmac.compare_digest(digest, given)
         return found and scheme.lower() == b"bearer"
 
+    @property
+    def digests(self) -> tuple[bytes, ...]:
+        """SHA-256 of each token: to derive others from, never to be shown."""
+        return self._digests
+
     def refresh(self) -> None:
         """Read the file again if it has changed; what cannot be read changes nothing later on."""
         assert self._file is not None

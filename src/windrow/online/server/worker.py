@@ -51,12 +51,15 @@ def run_worker(
     log = Log(requests=settings.log_requests)
     logger = logging.getLogger("uvicorn")
     logger.handlers, logger.propagate = [Handler(log)], False
+    tokens = Tokens.find(settings.token_file)
     app = App(
         opening(),
         settings.limits,
-        Tokens.find(settings.token_file),
+        tokens,
         Tallies(slot, folder),
         log,
+        None if settings.mounting is None else settings.mounting(tokens, log),
+        features=settings.features,
     )
     worker = Worker(app, parent, started)
     try:
@@ -125,6 +128,8 @@ class Worker(uvicorn.Server):
             app.tallies.publish()
         except OSError as error:  # a full disk must not end the worker
             app.log.write("warning", "metrics", message=error.strerror or "not written")
+        if app.mounted is not None:
+            app.mounted.refresh()
         if app.tokens.file is not None:
             try:
                 app.tokens.refresh()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
@@ -122,9 +122,16 @@ class Line:
 
 
 def arrangements(
-    names: Names, history: History, view: str | None = None, spark: SparkSession | None = None
+    names: Names,
+    history: History,
+    view: str | None = None,
+    spark: SparkSession | None = None,
+    notes: Iterable[Mapping[str, Any]] | None = None,
 ) -> list[Line]:
-    """The arrangements of a view, or of all; with a session, counted instead of bounded."""
+    """The arrangements of a view, or of all; with a session, counted instead of bounded.
+
+    `notes` are those of the newest records, for a caller who has them already.
+    """
     views = names.known("view") if view is None else [names.find(view, "view")]
     wanted = {one.name for one in views}
     kept = {view.name: kept_of(view) for view in names.known("view")}
@@ -137,7 +144,8 @@ def arrangements(
     sizes = (
         {id: measured(one) for id, one in found.items()} if spark is None else counted(spark, found)
     )
-    runs = last_runs(history.notes(RECORDS), wanted, TICKS)
+    known = history.notes(RECORDS) if notes is None else notes
+    runs = last_runs(known, wanted, TICKS)
     return [
         _line(
             view,
