@@ -48,10 +48,11 @@ def attention(
 def _views(catalogue: Catalogue, failure: Failure | None, now: int) -> Iterator[Attention]:
     failed = failure is not None and failure.time > catalogue.ticked
     together: dict[tuple[str, ...], list[str]] = {}
-    for view, behind in catalogue.waiting.items():
+    for view, newer in catalogue.waiting.items():
         own = failed and failure is not None and failure.view == view
-        together.setdefault((view, *behind) if own else ("", *behind), []).append(view)
-    for (_, *behind), (view, *others) in together.items():
+        together.setdefault((view, *newer) if own else ("", *newer), []).append(view)
+    for (_, *roots), (view, *others) in together.items():
+        behind = tuple(roots)
         also = tuple(Ref("view", name) for name in others)
         causes = tuple(catalogue.relations[name].ref for name in behind)
         newest = max(catalogue.relations[name].changed_at or 0 for name in behind)
@@ -72,8 +73,8 @@ def _views(catalogue: Catalogue, failure: Failure | None, now: int) -> Iterator[
             yield Attention(
                 WARN,
                 Ref("view", view),
-                f"{'are' if also else 'is'} at {moment(catalogue.ticked)}; changes of {names} have waited for a tick "
-                f"for {length(waited)}",
+                f"{'are' if also else 'is'} at {moment(catalogue.ticked)}; changes of {names} have "
+                f"waited for a tick for {length(waited)}",
                 causes[0].href,
                 f"changes of {behind[0]}",
                 causes,

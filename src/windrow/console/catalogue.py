@@ -124,7 +124,7 @@ class Group:
         limit = self.current.served.max_staleness
         return limit is not None and now - self.fresh_at > limit
 
-    @property
+    @functools.cached_property
     def is_changed(self) -> bool:
         """Whether its features are defined otherwise than they are served."""
         if self.definition is None or self.current is None:

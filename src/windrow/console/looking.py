@@ -74,6 +74,7 @@ class Looking:
         self._catalogue = Catalogue()
         self._history: History | None = None
         self._served: dict[str, tuple[int, ServedGroup]] = {}
+        self._groups: dict[str, tuple[bytes, Group]] = {}  # and the notes that they were made of
         self._notes: tuple[Mapping[str, Any], ...] = ()
         self._noted = 0
         self._kept: dict[str, tuple[float, Any]] = {}
@@ -184,12 +185,18 @@ class Looking:
                 name = note.removeprefix(JOINS)
                 joins[name] = Joined(name, self.definitions.joins.get(name), ServedJoin.read(raw))
                 continue
-            name, found = note.removeprefix(GROUPS), json.loads(raw)
+            name = note.removeprefix(GROUPS)
+            known = self._groups.get(name)
+            if known is not None and known[0] == raw:
+                groups[name] = known[1]
+                continue
+            found = json.loads(raw)
             current = self._generation(f"{name} current", found["current"])
             staged = self._generation(f"{name} staged", found["staged"])
             defined = self.definitions.groups.get(name)
             if defined is not None or current is not None or staged is not None:
                 groups[name] = Group(name, defined, current, staged, len(found["retired"]))
+                self._groups[name] = raw, groups[name]
         return groups, joins
 
     def _generation(self, place: str, found: Mapping[str, Any] | None) -> Generation | None:

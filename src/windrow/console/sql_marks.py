@@ -11,8 +11,8 @@ _WORDS = """
     else end except exists extract false filter first following for from full group grouping having
     hour in inner insert intersect interval into is join last lateral left like limit materialized
     minute month natural not null nulls offset on or order outer over partition preceding range
-    recursive right rlike rollup row rows second select semi set sets table tablesample then timestamp true
-    unbounded union unique update using values view when where window with year
+    recursive right rlike rollup row rows second select semi set sets table tablesample then
+    timestamp true unbounded union unique update using values view when where window with year
 """
 _KEYWORDS = frozenset(_WORDS.split())
 _PIECES = re.compile(

@@ -35,6 +35,7 @@ def graph(reading: Reading, request: Request) -> Page:
     index.sort(key=lambda node: (not node.title.lower().startswith(wanted), node.title.lower()))
     context = {
         "drawn": drawn,
+        "places": {box.id: number for number, box in enumerate(drawn.boxes)},
         "nodes": shown.nodes,
         "health": health,
         "chosen": start,
