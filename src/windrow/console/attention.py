@@ -143,7 +143,7 @@ def _consistency(reports: Sequence[Report]) -> Iterator[Attention]:
         if report.name in seen:
             continue
         seen.add(report.name)
-        if not report.passed:
+        if report.level == BAD:
             yield Attention(
                 BAD,
                 Ref("join", report.name),

@@ -1,19 +1,21 @@
-"""Reports of consistency, as the job wrote them: JSON beneath `consistency/NAME/reports`.
+"""Reports of consistency, as pages show them.
 
 Whatever is missing in a report is taken to be nothing; one that cannot be read is left out.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+from windrow.consistency.equality import OUTCOMES
+from windrow.consistency.report import CONSISTENT, INCONSISTENT
+from windrow.consistency.stored import CONSISTENCY, read_report
+from windrow.consistency.stored import reports as stored_reports
+from windrow.errors import WindrowError
 from windrow.storage.store import Store
-
-OUTCOMES = ("equal", "both_empty", "only_online", "only_offline", "different")
-FOLDER = "consistency"
 
 
 @dataclass(frozen=True)
@@ -66,54 +68,54 @@ class Report:
     end: Any
     threshold: float
     verdict: str
-    share: float
     counted: Counted
     coverage: Mapping[str, Any]
     features: tuple[FeatureReport, ...]
     examples: tuple[Mapping[str, Any], ...]
+    notes: tuple[str, ...] = ()
 
     @property
-    def passed(self) -> bool:
-        return self.verdict.lower() in ("consistent", "passed", "pass", "ok", "true")
+    def share(self) -> float:
+        """Of all values, those on which both sides agree."""
+        return self.counted.share
+
+    @property
+    def level(self) -> str:
+        """As states are shown: there may be nothing to compare."""
+        return {CONSISTENT: "ok", INCONSISTENT: "bad"}.get(self.verdict, "off")
 
 
-def reports(store: Store, name: str | None = None) -> list[Report]:
-    """All reports of a project, the newest first; or those about one name."""
-    folder = store.beneath(FOLDER)
+def reports(store: Store) -> list[Report]:
+    """All reports of a project, the newest first."""
     found: list[Report] = []
-    for file in folder.names():
-        parts = file.split("/")
-        if len(parts) == 3 and parts[1] == "reports" and file.endswith(".json"):
-            if name is not None and parts[0] != name:
-                continue
-            raw = folder.get(file)
-            found += _read(raw, parts[0], parts[2].removesuffix(".json"))
-    return sorted(found, key=lambda one: one.run, reverse=True)
+    for one in stored_reports(store):
+        with suppress(WindrowError):
+            found += _read(read_report(store, one.name, one.run), one.name, one.run)
+    return found
 
 
 def stamp(store: Store) -> tuple[tuple[str, str], ...]:
     """Changes when a report is added, or replaced."""
-    found = store.beneath(FOLDER).stamps()
+    found = store.beneath(CONSISTENCY).stamps()
     return tuple(sorted((n, s) for n, s in found.items() if n.endswith(".json")))
 
 
-def _read(raw: bytes | None, name: str, run: str) -> Iterator[Report]:
+def _read(found: Any, name: str, run: str) -> Iterator[Report]:
     try:
-        found = json.loads(raw or b"")
         counted = Counted.of(found.get("counted") or {})
         yield Report(
-            str(found.get("name", name)),
-            str(found.get("run", run)),
-            str(found.get("version", "")),
+            name,
+            run,
+            str(found.get("version") or ""),
             found.get("start"),
             found.get("end"),
-            float(found.get("threshold", 1.0)),
-            str(found.get("verdict", "")),
-            float(found.get("share", counted.share)),
+            float(found.get("threshold") or 0.0),
+            str(found.get("verdict") or ""),
             counted,
             _mapping(found.get("coverage")),
             tuple(_features(found.get("features") or ())),
             tuple(_mapping(one) for one in found.get("examples") or ()),
+            tuple(map(str, found.get("notes") or ())),
         )
     except (ValueError, TypeError, AttributeError):
         return  # written by something else

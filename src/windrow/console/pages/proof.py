@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from windrow.console.consistency import OUTCOMES, FeatureReport, Report
+from windrow.consistency.equality import OUTCOMES
+from windrow.console.consistency import FeatureReport, Report
 from windrow.console.pages.reading import Reading
 from windrow.console.requests import Absent, Page, Request
 from windrow.console.text import short
