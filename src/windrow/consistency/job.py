@@ -18,6 +18,8 @@ import pyarrow.compute as pc
 from windrow.consistency.choosing import Chosen, choose_examples
 from windrow.consistency.compare import CompareJob, comparison_schema
 from windrow.consistency.equality import OUTCOMES
+from windrow.consistency.explain import Explainer
+from windrow.consistency.history import ServedHistory
 from windrow.consistency.logs import Log, foreign_log, own_logs
 from windrow.consistency.replay import Replay, plan_replay
 from windrow.consistency.report import (
@@ -269,6 +271,9 @@ def check_consistency(
     now = None if version is None else version(request.definition)
 
     def explain(chosen: Sequence[Chosen], counted: pa.Table) -> Sequence[Example]:
-        return [one.example for one in chosen]
+        history = ServedHistory.of(counted if request.log is None else counted.slice(0, 0))
+        options = root.options_dict
+        explainer = Explainer(engine, options, request.definition, now, resolve, history)
+        return explainer.explain(chosen)
 
     return ConsistencyJob(engine, root, progress, plan, request, now, explain).run()

@@ -1,0 +1,125 @@
+"""The rows of a group's sources for some keys, each with when it arrived.
+
+Rows of a stream arrived when they were taken in: that is their time in the stream's shard. Rows of
+a changing table became known at the time of their change. Of other tables nobody knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from windrow.features.inputs.groups import GroupInputs
+from windrow.features.inputs.layout import EVENT_TIME, Layout
+from windrow.sources.columns import KNOWN_AT
+from windrow.sources.pieces import Piece
+from windrow.sources.tables import select_columns
+from windrow.spark.errors import known_errors
+from windrow.spark.schemas import arrow_to_spark_schema, quoted
+from windrow.spark.session import Engine
+from windrow.updates import DIFF, TIME
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+ARRIVED = "__arrived"  # milliseconds, by the clock of whoever took it in; NULL if nobody knows
+NAME = "__name"  # of the source
+MOST = 100_000  # rows that are looked at; of keys with more, some differences stay unexplained
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Rows of a group, as its arrangement has them, with `ARRIVED`, `NAME` and `_diff`."""
+
+    inputs: GroupInputs
+    rows: pa.Table
+
+    @property
+    def layout(self) -> Layout:
+        return self.inputs.layout
+
+    def of_key(self, key: Sequence[Any]) -> pa.Table:
+        """The rows of one key, in the order of their times."""
+        found = self.rows
+        for field, value in zip(self.layout.schema, key, strict=False):
+            same = pc.equal(found.column(field.name), pa.scalar(value, field.type))
+            found = found.filter(pc.fill_null(same, False))
+        return found.sort_by(EVENT_TIME)
+
+
+def evidence(inputs: GroupInputs, engine: Engine, keys: pa.Table) -> Evidence:
+    """The rows of all `keys`, which have the columns of the layout's keys."""
+    tables = []
+    for piece in inputs.content.pieces:
+        frame = _arrived(piece, engine)
+        for name in inputs.layout.keys:
+            frame = frame.where(f"{quoted(name)} IS NOT NULL")
+        frame = _of_keys(frame, keys, engine)
+        with known_errors():
+            tables.append(pa.table(piece.table.executed(frame.limit(MOST)).toArrow()))
+    names = [*inputs.layout.schema.names, DIFF, ARRIVED, NAME]
+    types = pa.schema(
+        [*inputs.layout.schema, (DIFF, pa.int64()), (ARRIVED, pa.int64()), (NAME, pa.string())]
+    )
+    return Evidence(inputs, pa.concat_tables([t.select(names).cast(types) for t in tables]))
+
+
+def _of_keys(frame: DataFrame, keys: pa.Table, engine: Engine) -> DataFrame:
+    """The rows of some keys: few, so they are part of the query."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    types = arrow_to_spark_schema(keys.schema)
+    wanted = F.lit(False)
+    for row in keys.to_pylist():
+        same = F.lit(True)
+        for name, value in row.items():
+            same &= F.col(quoted(name)) == F.lit(value).cast(types[name].dataType)
+        wanted |= same
+    return frame.where(wanted)
+
+
+def _arrived(piece: Piece, engine: Engine) -> DataFrame:
+    """Rows of a piece in the layout of its group, with what is known of their arrival."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    if piece.streamed and piece.shard is not None:
+        frame = _taken_in(piece, engine)
+    else:
+        frame = piece.frame()
+        known = F.lit(None).cast("long")
+        if piece.shard is not None:  # a table or view of the project: its own times
+            known = F.col(KNOWN_AT)
+        frame = frame.withColumn(ARRIVED, known)
+    if DIFF not in frame.columns:
+        frame = frame.withColumn(DIFF, F.lit(1).cast("long"))
+    return frame.withColumn(NAME, F.lit(piece.source.name))
+
+
+def _taken_in(piece: Piece, engine: Engine) -> DataFrame:
+    """The rows of a stream with the times at which they were taken in."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    shard, source = piece.shard, piece.source
+    assert shard is not None
+    # Within the stream's rows no column has this name.
+    copies = "__copies"
+    frame = shard.changes(shard.since, shard.upper).dataframe(engine.spark)
+    frame = frame.withColumnsRenamed({TIME: ARRIVED, DIFF: copies})
+    if source.selected or source.where is not None:
+        kept = source.selected or tuple((n, quoted(n)) for n in shard.schema.names)
+        known = {name for name, _ in kept}
+        more = [n for n in (*piece.table.schema.names, ARRIVED, copies) if n not in known]
+        kept += tuple((name, quoted(name)) for name in more)
+        frame = select_columns(frame, kept, source.where, f"{source.what}: stream")
+    types = arrow_to_spark_schema(pa.schema([(c.name, c.type) for c in piece.columns]))
+    columns = [c.sql(piece.table.schema, types[c.name].dataType) for c in piece.columns]
+    frame = frame.select(*columns, F.col(ARRIVED), F.col(copies))
+    for name in piece.required:
+        frame = frame.where(F.col(name).isNotNull())
+    if DIFF in frame.columns:
+        return frame.withColumn(DIFF, F.col(DIFF) * F.col(copies)).drop(copies)
+    return frame.withColumnRenamed(copies, DIFF)
