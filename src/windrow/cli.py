@@ -79,6 +79,9 @@ def _run(args: argparse.Namespace) -> int:
         return 0
     if args.command == "stream":
         return _stream(args)
+    from windrow.storage import footers
+
+    footers.start()  # while everything else is loaded
     from windrow.commands.backfill import backfill
     from windrow.commands.explain import explain
     from windrow.commands.plan import plan

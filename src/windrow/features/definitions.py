@@ -152,6 +152,11 @@ class GroupBy:
         return (self.source,) if isinstance(self.source, Source) else tuple(self.source)
 
     @property
+    def reads_views(self) -> bool:
+        """Whether it reads tables or views of its project."""
+        return any(getattr(source, "view", None) is not None for source in self.sources)
+
+    @property
     def staleness(self) -> int | None:
         """`max_staleness` in milliseconds."""
         if self.max_staleness is None:

@@ -440,7 +440,6 @@ def _stream_bound(engine: Engine, source: Source, frame: DataFrame) -> BoundTabl
 
 def _no_rows(engine: Engine, source: Source, table: BoundTable) -> BoundTable:
     """A stream that never ran: no rows, of the columns that the table has."""
-    schema = arrow_to_spark_schema(table.schema)
     return BoundTable(
         what=f"{source.what}: stream",
         text="",
@@ -450,5 +449,5 @@ def _no_rows(engine: Engine, source: Source, table: BoundTable) -> BoundTable:
         sources={},
         obstacle="a stream",
         options=(),
-        load=lambda _: empty_frame(engine.spark, schema),
+        load=lambda _: empty_frame(engine.spark, arrow_to_spark_schema(table.schema)),
     )

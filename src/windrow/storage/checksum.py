@@ -10,13 +10,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import xxhash
 from numba import njit
 
 _P1 = np.uint64(0x9E3779B185EBCA87)
 _P2 = np.uint64(0xC2B2AE3D27D4EB4F)
 _P3 = np.uint64(0x165667B19E3779F9)
-_P4 = np.uint64(0x85EBCA77C2B2AE63)
-_P5 = np.uint64(0x27D4EB2F165667C5)
 
 
 def checksum(data: Any) -> int:
@@ -25,7 +24,7 @@ def checksum(data: Any) -> int:
     >>> f"{checksum(b'abc'):x}"
     '44bc2cf5ad770999'
     """
-    return int(_xxhash64(*_words(data)))
+    return xxhash.xxh64_intdigest(data)
 
 
 def chunk_sum(data: Any) -> int:
@@ -56,11 +55,6 @@ def _rotl(x: Any, r: Any) -> Any:
 
 
 @njit(inline="always")
-def _round(lane: Any, word: Any) -> Any:
-    return _rotl(lane + word * _P2, 31) * _P1
-
-
-@njit(inline="always")
 def _avalanche(h: Any) -> Any:
     h = (h ^ (h >> np.uint64(33))) * _P2
     h = (h ^ (h >> np.uint64(29))) * _P3
@@ -79,37 +73,3 @@ def _chunk_sum(words: Any, rest: Any) -> Any:
         word |= np.uint64(rest[b]) << np.uint64(8 * b)
     length = np.uint64(words.size * 8 + rest.size)
     return _avalanche(_rotl(products, 31) * _P1 + (total + word) * _P2 + length * _P3)
-
-
-@njit(cache=True, nogil=True)
-def _xxhash64(words: Any, rest: Any) -> Any:
-    """Of 64-bit words and up to seven bytes after them."""
-    at = 0
-    if words.size >= 4:
-        v1, v2, v3, v4 = _P1 + _P2, _P2, np.uint64(0), np.uint64(0) - _P1
-        while at + 4 <= words.size:
-            v1 = _round(v1, words[at])
-            v2 = _round(v2, words[at + 1])
-            v3 = _round(v3, words[at + 2])
-            v4 = _round(v4, words[at + 3])
-            at += 4
-        h = _rotl(v1, 1) + _rotl(v2, 7) + _rotl(v3, 12) + _rotl(v4, 18)
-        for lane in (v1, v2, v3, v4):
-            h = (h ^ _round(np.uint64(0), lane)) * _P1 + _P4
-    else:
-        h = _P5
-    h += np.uint64(words.size * 8 + rest.size)
-    while at < words.size:
-        h = _rotl(h ^ _round(np.uint64(0), words[at]), 27) * _P1 + _P4
-        at += 1
-    at = 0
-    if rest.size >= 4:
-        word = np.uint64(0)
-        for b in range(4):
-            word |= np.uint64(rest[b]) << np.uint64(8 * b)
-        h = _rotl(h ^ (word * _P1), 23) * _P2 + _P3
-        at = 4
-    while at < rest.size:
-        h = _rotl(h ^ (np.uint64(rest[at]) * _P5), 11) * _P1
-        at += 1
-    return _avalanche(h)

@@ -15,11 +15,6 @@ from windrow.views.names import Relation
 from windrow.views.relations import Relations
 
 
-def has_views(join: Join) -> bool:
-    """Whether a join reads relations of its project."""
-    return any(True for _ in _viewed(join))
-
-
 def view_names(join: Join) -> list[str]:
     """The relations of the project that a join reads."""
     return [str(source.view) for source in _viewed(join)]
