@@ -91,7 +91,7 @@ bench-shard: $(READY) ## shards beside other engines
 bench-backfill: $(READY) ## backfills beside other engines
 	$(BIN)/python benchmarks/backfill.py
 
-bench-online: $(READY) redis ## features online
+bench-online: $(READY) $(FEAST)/.ready jars redis ## features online, beside Feast
 	$(BIN)/python benchmarks/online.py
 
 bench-views: $(READY) ## views beside Spark
@@ -116,7 +116,7 @@ $(OLDEST)/.ready: pyproject.toml | java
 $(FEAST)/.ready:
 	$(PYTHON) -m venv $(FEAST)
 	$(FEAST)/bin/python -m pip install --quiet --upgrade pip
-	$(FEAST)/bin/python -m pip install --quiet 'feast==0.67.*'
+	$(FEAST)/bin/python -m pip install --quiet 'feast[redis]==0.67.*'
 	touch $@
 
 # Spark needs a Java runtime, 17 or newer.

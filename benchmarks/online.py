@@ -2,9 +2,10 @@
 
 100,000 keys with 50 events each over a week, and ten features of three lengths of windows. They are
 uploaded to LMDB and to a Redis that is started here, fetched in this process, and over HTTP from
-`windrow serve` beside a bare echo on the same server.
+`windrow serve` beside a bare echo on the same server and beside Feast's feature server, which has
+the same values in the same Redis. Then events are streamed in from a Kafka that is started here.
 
-    python benchmarks/online.py [--keys 100000] [--seconds 4] [--rounds 3]
+    python benchmarks/online.py [--keys 100000] [--seconds 4] [--rounds 3] [--only feast kafka ...]
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import windrow as wr
-from http_load import load, run_echo
+from http_load import Load, load, run_echo
+from online_feast import FEAST, check_same, feast_server, load_feast, write_values
+from online_kafka import streamed
 from windrow import agg
 
 WEEK = 7 * 86_400_000
@@ -116,11 +119,11 @@ def fetched(project: wr.Project, keys: int, requests: int = 5_000) -> dict[str, 
     return {"p50": cuts[49], "p99": cuts[98], "of_100": each}
 
 
-def run_server(listening: socket.socket, root: str) -> None:
+def run_server(listening: socket.socket, root: str, online: str | None = None) -> None:
     from windrow.online.server.settings import Settings
     from windrow.online.server.worker import run_worker
 
-    run_worker(lambda: wr.Project(root).fetcher, Settings(), listening)
+    run_worker(lambda: wr.Project(root, online=online).fetcher, Settings(), listening)
 
 
 @contextmanager
@@ -165,31 +168,91 @@ def http(root: str, keys: int, seconds: float, rounds: int) -> dict[str, Any]:
     }
 
 
+def beside_feast(
+    project: wr.Project, folder: Path, address: str, keys: int, seconds: float, rounds: int
+) -> dict[str, Any]:
+    """`windrow serve` and Feast's server by turns, over one Redis."""
+    rng = random.Random(6)
+    many = [rng.randrange(keys) for _ in range(100)]
+    values = folder / "values.parquet"
+    names = write_values(project, keys, AT, values)
+
+    def ours(port: int, users: list[int]) -> Load:
+        asked = json.dumps({"keys": [{"user_id": user} for user in users], "at": AT}).encode()
+        return load(port, "/v1/features/activity", asked, seconds=seconds)
+
+    with (
+        feast_server(folder, values, address) as theirs,
+        serving(run_server, str(folder / "state"), address) as (port, _),
+    ):
+        check_same(theirs, names, project, AT)
+        seen: dict[int, list[tuple[Load, Load]]] = {1: [], 100: []}
+        for turn in range(rounds + 1):
+            for users in ([123], many):
+                pair = ours(port, users), load_feast(theirs, names, users, seconds)
+                if turn:  # the first warms them up
+                    seen[len(users)].append(pair)
+    if failed := sum(a.failed + b.failed for pairs in seen.values() for a, b in pairs):
+        raise SystemExit(f"{failed} requests failed")
+    one, hundred = seen[1], seen[100]
+    return {
+        "http_vs_feast": statistics.median(a.rps / b.rps for a, b in one),
+        "http_100_vs_feast": statistics.median(a.rps / b.rps for a, b in hundred),
+        "p99_vs_feast": statistics.median(a.p99_ms / b.p99_ms for a, b in one),
+        "http_redis_rps": statistics.median(a.rps for a, _ in one),
+        "feast_rps": statistics.median(b.rps for _, b in one),
+        "http_redis_100_rps": statistics.median(a.rps for a, _ in hundred),
+        "feast_100_rps": statistics.median(b.rps for _, b in hundred),
+    }
+
+
+def over_stores(folder: Path, args: argparse.Namespace) -> dict[str, Any]:
+    """Everything over records that were uploaded."""
+    found: dict[str, Any] = {}
+    write_views(folder, args.keys)
+    group = definitions(folder)
+    project = wr.Project(folder / "state", progress=False)
+    project.upload(group, as_of=AT)  # arranges the events, and loads what is compiled
+    began = time.perf_counter()
+    (uploaded,) = project.upload(group, as_of=AT)
+    found["upload_keys_per_s"] = uploaded.keys / (time.perf_counter() - began)
+    found["record_bytes"] = uploaded.bytes / uploaded.keys
+    say(f"uploaded: {found}")
+    if "fetch" in args.only:
+        found |= {f"fetch_us_{k}": v for k, v in fetched(project, args.keys).items()}
+    with redis(folder) as address:
+        other = wr.Project(folder / "state", progress=False, online=address)
+        other.upload(group, as_of=AT)
+        if "fetch" in args.only:
+            found |= {f"fetch_redis_us_{k}": v for k, v in fetched(other, args.keys).items()}
+            say(f"fetched: {found}")
+        project.spark.stop()  # its threads would take part
+        if "feast" in args.only and FEAST.exists():
+            found |= beside_feast(other, folder, address, args.keys, args.seconds, args.rounds)
+            say(f"beside Feast: {found}")
+    if "http" in args.only:
+        found |= http(str(folder / "state"), args.keys, args.seconds, args.rounds)
+    return found
+
+
+PARTS = ("fetch", "http", "feast", "kafka")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--keys", type=int, default=100_000)
     parser.add_argument("--seconds", type=float, default=4.0)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--events", type=int, default=2_000_000, help="streamed from Kafka")
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS)
     args = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="windrow-online-"))
+    found: dict[str, Any] = {"keys": args.keys}
     try:
-        write_views(folder, args.keys)
-        group = definitions(folder)
-        found: dict[str, Any] = {"keys": args.keys}
-        project = wr.Project(folder / "state", progress=False)
-        project.upload(group, as_of=AT)  # arranges the events, and loads what is compiled
-        began = time.perf_counter()
-        (uploaded,) = project.upload(group, as_of=AT)
-        found["upload_keys_per_s"] = uploaded.keys / (time.perf_counter() - began)
-        found["record_bytes"] = uploaded.bytes / uploaded.keys
-        say(f"uploaded: {found}")
-        found |= {f"fetch_us_{k}": v for k, v in fetched(project, args.keys).items()}
-        with redis(folder) as address:
-            other = wr.Project(folder / "state", progress=False, online=address)
-            other.upload(group, as_of=AT)
-            found |= {f"fetch_redis_us_{k}": v for k, v in fetched(other, args.keys).items()}
-        say(f"fetched: {found}")
-        found |= http(str(folder / "state"), args.keys, args.seconds, args.rounds)
+        if set(args.only) & {"fetch", "http", "feast"}:
+            found |= over_stores(folder, args)
+        if "kafka" in args.only:
+            found |= streamed(folder, args.events)
         shown = {k: round(v, 3) if isinstance(v, float) else v for k, v in found.items()}
         print(json.dumps(shown), flush=True)
     finally:

@@ -66,7 +66,7 @@ def example() -> Example:
 
     def run(name: str, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, str(ROOT / "examples" / name), *map(str, arguments)]
-        return subprocess.run(command, capture_output=True, text=True, timeout=300)
+        return subprocess.run(command, capture_output=True, text=True, timeout=600)
 
     return run
 
