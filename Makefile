@@ -9,7 +9,7 @@ OLDEST := .venv-oldest
 FEAST := .venv-feast
 OLDEST_SPARK := $(shell sed -n 's/^ *"pyspark>=\([0-9.]*\),.*/\1/p' pyproject.toml)
 
-.PHONY: help demo test test-long kernels test-queries test-views test-spark test-plain test-oldest quick chaos lint docs rooms stubs bench-shard bench-backfill bench-views bench-http bench-online java jars redis clean
+.PHONY: help demo test test-long kernels test-queries test-views test-spark test-plain test-oldest quick chaos lint docs rooms stubs bench-shard bench-backfill bench-views bench-http bench-online java jars redis browser bench-console clean
 
 demo: $(READY) ## the whole story: a month backfilled, a view, a stream, features served, and the proof
 	$(BIN)/python examples/shop.py
@@ -38,7 +38,7 @@ test-queries: $(READY) ## of those, written queries as views
 test-views: $(READY) ## all other tests of views
 	$(BIN)/python -m pytest -m spark tests/views $(QUERIES:%=--ignore=%)
 
-test-spark: $(READY) redis ## all others that need Spark
+test-spark: $(READY) redis browser ## all others that need Spark
 	$(BIN)/python -m pytest -m spark --ignore=tests/views
 
 test-plain: $(READY) redis ## all that need no Spark
@@ -100,6 +100,9 @@ bench-views: $(READY) ## views beside Spark
 bench-http: $(READY) ## the server beside a bare echo
 	$(BIN)/python benchmarks/http_load.py
 
+bench-console: $(READY) ## the console's pages, with many views and features
+	$(BIN)/python benchmarks/console.py
+
 $(READY): pyproject.toml | java
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
@@ -130,6 +133,12 @@ redis:
 	@command -v redis-server >/dev/null || ( \
 		[ -e $(POLICY) ] || { printf '#!/bin/sh\nexit 101\n' > $(POLICY); chmod +x $(POLICY); trap 'rm $(POLICY)' EXIT; }; \
 		apt-get update -q && apt-get install -qy --no-install-recommends redis-server )
+
+# The console is tested in Debian's Chromium. Where it cannot be had, those tests say so.
+browser:
+	@command -v chromium >/dev/null || (apt-get update -q && \
+		apt-get install -qy --no-install-recommends chromium) || echo 'no Chromium: no tests of the console'
+
 # Spark's connector to Kafka for streams; Kafka, and Debezium beside PostgreSQL, for their tests. What
 # cannot be had is left out: tests that need it say so.
 jars: $(READY)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html
-import json
 import re
 import subprocess
 import sys
@@ -13,6 +12,7 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
+from console_project import report
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -56,37 +56,6 @@ HOSTILE = [
     "\u0000\u0007\x1b[31mred",
     "𝔘𝔫𝔦 Ünï 名前",
 ]
-
-
-def report(root: Path, run: str, different: int = 0, name: str = "training") -> None:
-    counted = {"equal": 1_000 - different, "both_empty": 5, "different": different}
-    share = 1 - different / 1_005
-    feature = {"name": "activity_clicks_count_7d", **counted, "hours": [{"hour": 0, **counted}]}
-    example = {
-        "feature": "activity_clicks_count_7d",
-        "keys": {"user_id": "<b>7</b>"},
-        "at": 1_714_521_600_000,
-        "online": 7,
-        "offline": 8,
-        "reasons": [{"reason": "arrived late", "says": "a row came later", "rows": [{"id": 1}]}],
-    }
-    made = {
-        "name": name,
-        "run": run,
-        "version": "1",
-        "start": 0,
-        "end": 3_600_000,
-        "threshold": 0.999,
-        "verdict": "inconsistent" if different else "consistent",
-        "share": share,
-        "counted": counted,
-        "coverage": {"requests": 10, "logged": 10, "sampled_out": 0, "dropped": 0},
-        "features": [feature],
-        "examples": [example] if different else [],
-    }
-    folder = root / "consistency" / name / "reports"
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / f"{run}.json").write_text(json.dumps(made))
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ from windrow.console.catalogue import Catalogue
 from windrow.console.consistency import Report
 from windrow.console.refs import Ref, link
 from windrow.console.running import Failure
-from windrow.console.text import length, moment, share
+from windrow.console.text import length, moment, share, short
 
 BAD, WARN = "bad", "warn"
 PATIENCE = 60_000  # milliseconds for which changes may wait for a tick
@@ -63,7 +63,7 @@ def _views(catalogue: Catalogue, failure: Failure | None, now: int) -> Iterator[
             yield Attention(
                 BAD if own else WARN,
                 Ref("view", view),
-                f"the last tick failed, {length(now - failure.at)} ago: {failure.says}",
+                _failed(failure, now, view if own else None, bool(also)),
                 link("failure") if own else Ref("view", str(failure.view)).href,
                 "why it failed" if own else f"view {failure.view}",
                 causes,
@@ -80,6 +80,14 @@ def _views(catalogue: Catalogue, failure: Failure | None, now: int) -> Iterator[
                 causes,
                 also,
             )
+
+
+def _failed(failure: Failure, now: int, view: str | None, several: bool) -> str:
+    """What is said of views that a tick has left behind: why, of the one for which it failed."""
+    ago = f"the last tick failed, {length(now - failure.at)} ago"
+    if view is None:
+        return f"{'wait' if several else 'waits'} for a tick: {ago}"
+    return f"{ago}: {short(failure.says.removeprefix(f'view {view}: '), 180)}"
 
 
 def _quarantines(catalogue: Catalogue) -> Iterator[Attention]:

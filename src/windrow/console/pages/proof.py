@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from windrow.consistency.equality import OUTCOMES
+from windrow.console.catalogue import Catalogue
 from windrow.console.consistency import FeatureReport, Report
 from windrow.console.pages.reading import Reading
+from windrow.console.refs import link
 from windrow.console.requests import Absent, Page, Request
 from windrow.console.text import short
 
@@ -36,11 +38,24 @@ def consistency(reading: Reading, request: Request) -> Page:
         "report": found,
         "runs": list(reversed(own[:_RUNS])),
         "features": [(one, hours(one)) for one in features],
+        "places": _places(reading.catalogue(), found),
         "examples": found.examples[:_EXAMPLES],
         "more_examples": max(0, len(found.examples) - _EXAMPLES),
         "outcomes": OUTCOMES,
     }
     return Page("consistency.html", context)
+
+
+def _places(catalogue: Catalogue, report: Report) -> dict[str, str]:
+    """The pages of the features of a report, by their names in it."""
+    join = catalogue.joins.get(report.name)
+    names = (report.name,) if join is None else join.groups
+    found: dict[str, str] = {}
+    for group in (catalogue.groups[name] for name in names if name in catalogue.groups):
+        for feature in group.names:
+            place = link("feature", group=group.name, name=feature)
+            found[feature if join is None else f"{group.name}_{feature}"] = place
+    return found
 
 
 def hours(one: FeatureReport) -> list[dict[str, Any]]:
