@@ -65,6 +65,7 @@ chaos: $(READY) ## long campaigns of damage, kills and random views
 	$(BIN)/python tests/campaigns/kills.py --kills 240 tables sources
 	$(BIN)/python tests/campaigns/stream_kills.py --kills 100
 	$(BIN)/python tests/campaigns/stream_kills.py --kills 100 --kafka
+	$(BIN)/python tests/campaigns/consistency_kills.py --kills 30
 	$(BIN)/python tests/campaigns/views_fuzz.py --examples 500
 
 lint: $(READY) ## style, types, direction of imports

@@ -10,6 +10,7 @@ import sys
 from typing import Any
 
 import windrow as wr
+from windrow import agg
 from windrow.spark.jars import with_jars
 from windrow.spark.session import local_session
 
@@ -29,12 +30,25 @@ def source(settings: dict[str, Any]) -> wr.EventSource:
     return wr.EventSource("s", time="t", stream=stream)
 
 
+def activity(settings: dict[str, Any]) -> wr.GroupBy:
+    """A group over the stream; with `follow`, its records are brought up to each batch."""
+    aggregations = [
+        agg.count("n"),
+        agg.sum("n").over("1s", kind="sliding"),
+        agg.last_k("n", 5),
+        agg.histogram("n"),
+    ]
+    return wr.GroupBy("activity", source(settings), ["k"], aggregations)
+
+
 def main() -> None:
     root, settings = sys.argv[1], json.loads(sys.argv[2])
     conf = {**with_jars({}), **settings["spark"]}
     project = wr.Project(root, spark=local_session("stream-child", cores="2", **conf))
     print("ready", flush=True)
-    streams = project.streams(source(settings), once=settings["once"], trigger=0.01)
+    after = project.following(activity(settings)) if settings.get("follow") else None
+    once = settings["once"]
+    streams = project.streams(source(settings), once=once, trigger=0.01, after=after)
     streams.run(report=lambda done, lag: print(f"taken {done.number} {done.rows}", flush=True))
     print("ended", flush=True)
 

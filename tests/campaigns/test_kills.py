@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import backfill_kills
+import consistency_kills
 import pytest
 import shard_kills
 import stream_kills
@@ -44,3 +45,10 @@ def test_the_processes_of_views(
 def test_the_processes_of_streams(tmp_path: Path) -> None:
     counts = stream_kills.campaign(tmp_path, 2, seed=5)
     assert counts["stream_kills"] == 2
+
+
+@pytest.mark.slow
+def test_what_is_served_meanwhile(tmp_path: Path, spark: Any) -> None:
+    counts = consistency_kills.campaign(tmp_path, 2, seed=5, spark=spark)
+    assert counts["kills"] == 2
+    assert counts["not_empty"] > 0
