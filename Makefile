@@ -9,7 +9,7 @@ OLDEST := .venv-oldest
 FEAST := .venv-feast
 OLDEST_SPARK := $(shell sed -n 's/^ *"pyspark>=\([0-9.]*\),.*/\1/p' pyproject.toml)
 
-.PHONY: help demo test test-long kernels test-queries test-views test-spark test-plain test-oldest quick chaos lint docs rooms stubs bench-shard bench-backfill bench-views bench-http bench-online java jars redis browser bench-console clean
+.PHONY: help demo test test-long kernels test-queries test-views test-spark test-plain test-oldest quick chaos lint docs rooms stubs bench-shard bench-backfill bench-views bench-http bench-online bench-consistency java jars redis browser bench-console clean
 
 demo: $(READY) ## the whole story: a month backfilled, a view, a stream, features served, and the proof
 	$(BIN)/python examples/shop.py
@@ -94,6 +94,9 @@ bench-backfill: $(READY) ## backfills beside other engines
 
 bench-online: $(READY) $(FEAST)/.ready jars redis ## features online, beside Feast
 	$(BIN)/python benchmarks/online.py
+
+bench-consistency: $(READY) ## the consistency job beside the backfill, and what logging costs
+	$(BIN)/python benchmarks/consistency.py
 
 bench-views: $(READY) ## views beside Spark
 	$(BIN)/python benchmarks/views.py

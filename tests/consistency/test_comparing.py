@@ -150,7 +150,7 @@ def test_counts_equal_those_of_a_naive_comparison(
     ]
     replay = Replay.__new__(Replay)
     object.__setattr__(replay, "sides", job.sides)
-    chosen = choose_examples(tables, job.target, 1000, ["key"], [replay])
+    chosen = choose_examples(tables, 1000, ["key"], [replay])
     assert (len(chosen) > 0) == (bad > 0)
     assert all(one.example.outcome not in ("equal", "both_empty") for one in chosen)
 

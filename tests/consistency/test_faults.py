@@ -85,7 +85,7 @@ class Shop:
 
     @property
     def records(self) -> Any:
-        return self.project._records
+        return self.project.records
 
     def generation(self) -> Any:
         found = read_note(self.records, "activity").current

@@ -8,14 +8,12 @@ from datetime import datetime
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from windrow.consistency.compare import EXAMPLES, VERSION
 from windrow.consistency.replay import Replay
 from windrow.consistency.report import Example
 from windrow.consistency.texts import as_json
-from windrow.online.log.columns import CLOCK, FRESH
-from windrow.storage.store import Store
+from windrow.online.log.columns import AT, CLOCK, FRESH, KEY, REQUEST, WRITER
 from windrow.time import HOUR
 
 
@@ -27,41 +25,38 @@ class Chosen:
     group: str | None
     row: pa.Table
     values: Mapping[str, Any]  # the same, in Python
-    place: tuple[str, int]  # the file of the row, and its number there
+
+    @property
+    def request(self) -> tuple[Any, ...]:
+        """The same for all examples of one row of the log."""
+        names = (AT, WRITER, REQUEST, KEY)
+        return tuple(self.values.get(name) for name in names) + tuple(
+            str(value) for value in self.example.keys.values()
+        )
 
 
 def choose_examples(
     found: Sequence[pa.Table],
-    target: Store,
     most: int,
     keys: Sequence[str],
     replays: Sequence[Replay],
 ) -> list[Chosen]:
     """At most so many."""
-    table = pa.concat_tables(found) if found else EXAMPLES.empty_table()
     groups = {one.name: one.group for replay in replays for one in replay.sides.features}
+    turns: list[dict[str, Any]] = []
+    for number, table in enumerate(found):
+        names = [name.removeprefix("__") for name in EXAMPLES.names]
+        own = table.select(EXAMPLES.names).rename_columns(names).to_pylist()
+        turns += [{**row, "place": (number, place)} for place, row in enumerate(own)]
     chosen: list[Chosen] = []
-    rows: dict[tuple[str, int], pa.Table] = {}
-    for one in _in_turns(table.to_pylist())[:most]:
-        place = (one["path"], one["row"])
-        if place not in rows:
-            with pq.ParquetFile(target.open_input(one["path"])) as file:
-                rows[place] = _row(file, one["row"])
-        values = rows[place].to_pylist()[0]
+    for one in _in_turns(turns)[:most]:
+        number, place = one["place"]
+        row = found[number].slice(place, 1).drop_columns(EXAMPLES.names)
+        values = row.to_pylist()[0]
         group = groups.get(one["feature"])
         example = _example(one["feature"], one["at"], values, keys, group)
-        chosen.append(Chosen(example, group, rows[place], values, place))
+        chosen.append(Chosen(example, group, row, values))
     return chosen
-
-
-def _row(file: pq.ParquetFile, number: int) -> pa.Table:
-    """One row; only the row group that has it is read."""
-    for group in range(file.num_row_groups):
-        size = file.metadata.row_group(group).num_rows
-        if number < size:
-            return file.read_row_group(group, use_threads=False).slice(number, 1)
-        number -= size
-    raise IndexError(number)
 
 
 def _example(

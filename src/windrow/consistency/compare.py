@@ -51,6 +51,11 @@ class CompareJob:
     run: str
     schema: pa.Schema  # of comparisons
 
+    @property
+    def examples_schema(self) -> pa.Schema:
+        """Which example it is, then its row of comparisons."""
+        return pa.schema([*EXAMPLES, *self.schema])
+
     def write(self, number: int) -> Written:
         """One file; comparisons are stored, the rest is beneath `work`."""
         parts, tally = [], Tally()
@@ -69,12 +74,13 @@ class CompareJob:
                 made, found = self._compared(table, millis, tally)
                 parts.append(write_file(self.target, made, self.run))
                 for one in found:
-                    path = pa.array([parts[-1].path] * len(one["row"]), pa.string())
-                    examples.append(pa.table({**one, "path": path}, schema=EXAMPLES))
+                    rows_of = made.take(one["row"])
+                    columns = [*one.values(), *rows_of.columns]
+                    examples.append(pa.table(columns, schema=self.examples_schema))
         self.work.put(f"tally-{self.run}-{number}", tally.to_bytes())
         if examples:
             sink = pa.BufferOutputStream()
-            with pa.ipc.new_stream(sink, EXAMPLES) as out:
+            with pa.ipc.new_stream(sink, self.examples_schema) as out:
                 for one in examples:
                     out.write_table(one)
             self.work.put(f"examples-{self.run}-{number}", bytes(sink.getvalue()))
@@ -151,7 +157,7 @@ class CompareJob:
         millis: np.ndarray,
         worst: np.ndarray,
     ) -> dict[str, pa.Array]:
-        """Where the worst are; the driver reads those that it chooses."""
+        """Which the worst are, for the driver to choose from."""
         keys = [canonical_values(columns[name].take(pa.array(worst))) for name in self.sides.keys]
         return {
             "feature": pa.array([feature.name] * worst.size, pa.string()),
@@ -164,12 +170,11 @@ class CompareJob:
 
 EXAMPLES = pa.schema(
     [
-        ("feature", pa.string()),
-        ("row", pa.int64()),  # in a file of comparisons
-        ("severity", pa.float64()),
-        ("at", pa.int64()),
-        ("key", pa.int64()),  # a hash of it
-        ("path", pa.string()),  # of that file
+        ("__feature", pa.string()),
+        ("__row", pa.int64()),  # among those that are compared together
+        ("__severity", pa.float64()),
+        ("__at", pa.int64()),
+        ("__key", pa.int64()),  # a hash of it
     ]
 )
 

@@ -6,7 +6,7 @@ a changing table became known at the time of their change. Of other tables nobod
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,7 @@ from windrow.sources.tables import select_columns
 from windrow.spark.errors import known_errors
 from windrow.spark.schemas import arrow_to_spark_schema, quoted
 from windrow.spark.session import Engine
+from windrow.spark.settings import is_remote
 from windrow.updates import DIFF, TIME
 
 if TYPE_CHECKING:
@@ -55,6 +56,9 @@ def evidence(inputs: GroupInputs, engine: Engine, keys: pa.Table) -> Evidence:
     """The rows of all `keys`, which have the columns of the layout's keys."""
     tables = []
     for piece in inputs.content.pieces:
+        if piece.rows is not None and not is_remote(engine.given):
+            tables.append(_by_tasks(piece, engine, keys))
+            continue
         frame = _arrived(piece, engine)
         for name in inputs.layout.keys:
             frame = frame.where(f"{quoted(name)} IS NOT NULL")
@@ -66,6 +70,43 @@ def evidence(inputs: GroupInputs, engine: Engine, keys: pa.Table) -> Evidence:
         [*inputs.layout.schema, (DIFF, pa.int64()), (ARRIVED, pa.int64()), (NAME, pa.string())]
     )
     return Evidence(inputs, pa.concat_tables([t.select(names).cast(types) for t in tables]))
+
+
+def _by_tasks(piece: Piece, engine: Engine, keys: pa.Table) -> pa.Table:
+    """Rows of files, of some keys: tasks read them as those of a backfill do."""
+    rows, wanted = (
+        piece.rows,
+        {name: keys.column(name).combine_chunks() for name in keys.schema.names},
+    )
+    assert rows is not None
+    name, schema = piece.source.name, pa.schema([(c.name, c.type) for c in piece.columns])
+
+    def read(numbers: Iterable[int]) -> Iterator[bytes]:
+        kept = 0
+        for number in numbers:
+            for batch in rows.batches(number):
+                # Each column by itself: what is too much goes when one key is looked at.
+                found = pa.Table.from_batches([batch])
+                for column, values in wanted.items():
+                    found = found.filter(pc.is_in(found.column(column), values))
+                if found.num_rows and kept < MOST:
+                    kept += found.num_rows
+                    sink = pa.BufferOutputStream()
+                    with pa.ipc.new_stream(sink, found.schema) as out:
+                        out.write_table(found)
+                    yield bytes(sink.getvalue())
+
+    numbers = engine.given.sparkContext.parallelize(range(rows.tasks), max(rows.tasks, 1))
+    with known_errors():
+        found = [
+            pa.ipc.open_stream(data).read_all() for data in numbers.mapPartitions(read).collect()
+        ]
+    table = pa.concat_tables([schema.empty_table(), *(one.select(schema.names) for one in found)])
+    if DIFF not in table.column_names:
+        table = table.append_column(DIFF, pa.array([1] * table.num_rows, pa.int64()))
+    count = table.num_rows
+    table = table.append_column(ARRIVED, pa.nulls(count, pa.int64()))
+    return table.append_column(NAME, pa.array([name] * count, pa.string()))
 
 
 def _of_keys(frame: DataFrame, keys: pa.Table, engine: Engine) -> DataFrame:

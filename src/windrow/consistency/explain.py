@@ -121,7 +121,7 @@ class Explainer:
         return tuple(one.values[name] for name in joined.left_keys)
 
     def _tested(self, one: Chosen, joined: JoinedGroup) -> list[Reason]:
-        place = (one.place, joined.group.name)
+        place = (one.request, joined.group.name)
         if place not in self._known:
             self._known[place] = self._test(one, joined)
         return self._known[place]

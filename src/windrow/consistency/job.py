@@ -128,7 +128,7 @@ class ConsistencyJob:
                 target = comparisons(root, name)
                 commit_result(target, schema, written.parts)
             chosen = choose_examples(
-                found.examples, target, request.examples, replays[0].sides.keys, replays
+                found.examples, request.examples, replays[0].sides.keys, replays
             )
             if chosen:
                 with stages.stage("explain"):

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -37,15 +37,19 @@ STATUSES, FRESH, ERROR = "_log_statuses", "_log_fresh", "_log_error"
 MOMENT = pa.timestamp("us", tz="UTC")
 
 LETTERS = {Status.PRESENT: "p", Status.EMPTY: "e", Status.STALE: "s"}
+# By identity: an Enum computes its hash in Python.
+_LETTER_OF = {id(status): letter for status, letter in LETTERS.items()}
 NOT_ASKED = "-"  # the request named other features
 FAILED = "f"  # the request was not answered: a record is damaged
 
 t = pa.types
 
 
-@dataclass(frozen=True)
-class Taken:
-    """An answer that is to be logged, or (`error`) one that could not be given."""
+class Taken(NamedTuple):
+    """An answer that is to be logged, or (`error`) one that could not be given.
+
+    It holds few objects that Python's collector has to look at: those of one key are in one list.
+    """
 
     number: int
     name: str
@@ -53,15 +57,47 @@ class Taken:
     at: int
     asked: bool
     clock: int
-    keys: Sequence[Mapping[str, Any]]
-    fetched: Fetched | None
-    columns: Sequence[Sequence[Any]] = ()
+    keys: list[dict[str, Any]]
+    features: tuple[str, ...]
+    values: list[Any]  # of one key: by feature; of several: a list for each feature
+    statuses: list[str]  # for each key a letter for each feature
+    fresh: list[int]  # by feature
     error: str | None = None
 
     @property
-    def values(self) -> int:
-        """How much of it is held in memory."""
-        return len(self.keys) * (len(self.columns) + 4)
+    def size(self) -> int:
+        """How many values of it are held in memory."""
+        return size_of(len(self.keys), len(self.features))
+
+
+def size_of(keys: int, features: int) -> int:
+    return keys * (features + 4)
+
+
+def taken_of(fetched: Fetched, number: int, asked: bool, clock: int) -> Taken:
+    """An answer as it is now: the caller may change what it gave and was given."""
+    keys = fetched.keys
+    letters = _LETTER_OF
+    if len(keys) == 1:
+        values: list[Any] = [column[0] for column in fetched.columns]
+        statuses = ["".join([letters[id(column[0])] for column in fetched.statuses])]
+    else:
+        values = [list(column) for column in fetched.columns]
+        by_feature = [[letters[id(one)] for one in column] for column in fetched.statuses]
+        statuses = ["".join(one) for one in zip(*by_feature, strict=True)]
+    return Taken(
+        number,
+        fetched.name,
+        fetched.version,
+        fetched.at,
+        asked,
+        clock,
+        [dict(key) for key in keys],
+        fetched.names,
+        values,
+        statuses,
+        fetched.fresh_at,
+    )
 
 
 @dataclass(frozen=True)
@@ -104,38 +140,50 @@ class LogColumns:
             ]
         )
 
-    def table(self, taken: Sequence[Taken], writer: str) -> pa.Table:
-        """Rows of a table: one for each key of each answer."""
+    def table(
+        self, taken: Sequence[Taken], writer: str, breathe: Callable[[], None] = lambda: None
+    ) -> pa.Table:
+        """Rows of a table: one for each key of each answer.
+
+        `breathe` is called between columns, for requests to have their turn.
+        """
         sizes = np.array([len(one.keys) for one in taken], np.int64)
         total = int(sizes.sum())
         columns: list[pa.Array] = [
             _moments(np.repeat([one.at for one in taken], sizes)),
             pa.array(np.repeat([one.asked for one in taken], sizes), pa.bool_()),
             _moments(np.repeat([one.clock for one in taken], sizes)),
-            pa.array([writer] * total, pa.string()),
+            pa.repeat(pa.scalar(writer, pa.string()), total),
             pa.array(np.repeat([one.number for one in taken], sizes), pa.int64()),
             pa.array([i for one in taken for i in range(len(one.keys))], pa.int32()),
-            pa.array([text for one in taken for text in self._statuses(one)], pa.string()),
-            self._fresh(taken, sizes),
-            pa.array([one.error for one in taken for _ in one.keys], pa.string()),
         ]
+        breathe()
+        columns.append(pa.array([t for one in taken for t in self._statuses(one)], pa.string()))
+        breathe()
+        columns.append(self._fresh(taken, sizes))
+        columns.append(pa.array([one.error for one in taken for _ in one.keys], pa.string()))
         types = self.schema
         for name, _ in self.given:
+            breathe()
             values = [key.get(name) for one in taken for key in one.keys]
             columns.append(_given(values, types.field(name).type))
+        places = [self._places(one.features) for one in taken]
         for name, _ in self.description.features:
+            breathe()
             column: list[Any] = []
-            for one in taken:
-                place = self._places(one).get(name)
-                column += [None] * len(one.keys) if place is None else one.columns[place]
+            for one, known in zip(taken, places, strict=True):
+                place = known.get(name)
+                if place is None:
+                    column += [None] * len(one.keys)
+                elif len(one.keys) == 1:
+                    column.append(one.values[place])
+                else:
+                    column += one.values[place]
             columns.append(pa.array(column, types.field(name).type))
         return pa.table(columns, schema=types)
 
-    def _places(self, one: Taken) -> Mapping[str, int]:
+    def _places(self, names: tuple[str, ...]) -> Mapping[str, int]:
         """Where the features of an answer are; most answers have the same ones."""
-        if one.fetched is None:
-            return {}
-        names = one.fetched.names
         found = self._known_places.get(names)
         if found is None:
             found = self._known_places[names] = {name: i for i, name in enumerate(names)}
@@ -145,37 +193,48 @@ class LogColumns:
     def _known_places(self) -> dict[tuple[str, ...], dict[str, int]]:
         return {}
 
+    @cached_property
+    def _names(self) -> tuple[str, ...]:
+        return tuple(name for name, _ in self.description.features)
+
     def _statuses(self, one: Taken) -> list[str]:
-        features = self.description.features
-        if one.fetched is None:
-            return [FAILED * len(features)] * len(one.keys)
-        places = self._places(one)
-        missing = [NOT_ASKED] * len(one.keys)
-        letters = [
-            missing
-            if name not in places
-            else [LETTERS[status] for status in one.fetched.statuses[places[name]]]
-            for name, _ in features
+        """The letters of all features, those that were not asked for among them."""
+        if one.features == self._names:
+            return one.statuses
+        if one.error is not None:
+            return [FAILED * len(self._names)] * len(one.keys)
+        places = self._places(one.features)
+        return [
+            "".join(text[places[name]] if name in places else NOT_ASKED for name in self._names)
+            for text in one.statuses
         ]
-        return ["".join(found) for found in zip(*letters, strict=True)]
+
+    def fresh_of(self, one: Taken) -> dict[str, int]:
+        """By group, up to when its rows had been taken in."""
+        places = self._group_places.get(one.features)
+        if places is None:
+            places = {}
+            for place, name in enumerate(one.features):
+                group = self.description.groups.get(name)
+                if group is not None:
+                    places.setdefault(group, place)
+            self._group_places[one.features] = places
+        return {g: min(max(one.fresh[p], 0), _LATEST) for g, p in places.items()}
+
+    @cached_property
+    def _group_places(self) -> dict[tuple[str, ...], dict[str, int]]:
+        return {}
 
     def _fresh(self, taken: Sequence[Taken], sizes: np.ndarray) -> pa.Array:
         kind = self.schema.field(FRESH).type
+        known = [self.fresh_of(one) for one in taken]
         arrays = []
         for field in kind:
-            found = [self._fresh_of(one, field.name) for one in taken]
+            found = [one.get(field.name) for one in known]
             there = np.repeat([one is not None for one in found], sizes)
             times = np.repeat(np.array([one or 0 for one in found], np.int64), sizes)
             arrays.append(pa.array(times, pa.int64(), mask=~there).cast(_MILLIS).cast(MOMENT))
         return pa.StructArray.from_arrays(arrays, fields=list(kind))
-
-    def _fresh_of(self, one: Taken, group: str) -> int | None:
-        if one.fetched is None:
-            return None
-        for name, time in zip(one.fetched.names, one.fetched.fresh_at, strict=True):
-            if self.description.groups.get(name) == group:
-                return min(max(time, 0), _LATEST)
-        return None
 
 
 _MILLIS = pa.timestamp("ms", tz="UTC")

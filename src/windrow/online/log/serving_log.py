@@ -23,18 +23,18 @@ import pyarrow as pa
 from windrow.errors import OptionError, StorageError, WindrowError
 from windrow.online.fetched import Description, Fetched
 from windrow.online.log.appending import Appender
-from windrow.online.log.columns import LogColumns, Taken
+from windrow.online.log.columns import LogColumns, Taken, size_of, taken_of
 from windrow.online.log.counts import COUNTS, Count, Place, counts_table, hour_of
 from windrow.storage.names import new_id
 from windrow.storage.store import Store
-from windrow.time import now_millis
+from windrow.time import HOUR, now_millis
 
 SERVED = "served"
 VALUES = 500_000  # held in memory, at most
 EVERY = 5.0  # seconds between two commits
 ROWS = 50_000  # that are committed before that
-_STEP = 2_000  # values that are converted before requests have their turn
-_PAUSE = 0.0005  # seconds for them
+_STEP = 2_000  # values that are converted together
+_PAUSE = 0.0  # seconds between two columns: the other threads have their turn, and this one next
 _LOOK = 0.1  # seconds between two looks at what was taken
 _AT_EXIT = 5.0  # seconds for what is left when a process ends
 
@@ -107,18 +107,15 @@ class ServingLog:
 
     # On the path of a request
 
-    def take(
-        self,
-        fetched: Fetched,
-        asked: bool,
-        describe: Callable[[str], Description],
-    ) -> None:
+    def take(self, fetched: Fetched, asked: bool, describe: Callable[[str], Description]) -> None:
         """An answer was given; `asked` says whether its time was the request's."""
-        version = fetched.version
-        key = (fetched.name, version)
-        if key not in self._known:
-            self._describe(key, describe)
-        self._keep(fetched.name, version, fetched.at, asked, fetched.keys, fetched, None)
+        name, version = fetched.name, fetched.version
+        if (name, version) not in self._known:
+            self._describe((name, version), describe)
+        size = size_of(len(fetched.keys), len(fetched.columns))
+        number = self._admitted(name, version, fetched.at, size)
+        if number:
+            self._keep(taken_of(fetched, number, asked, self._now()))
 
     def failed(
         self, description: Description, keys: Sequence[Mapping[str, Any]], at: int | None, why: str
@@ -126,42 +123,35 @@ class ServingLog:
         """A request could not be answered, since a record is damaged."""
         name, version = description.name, description.version
         self._known.setdefault((name, version), LogColumns(description))
-        time = self._now() if at is None else at
-        self._keep(name, version, time, at is not None, keys, None, why)
+        time, clock = self._now() if at is None else at, self._now()
+        number = self._admitted(name, version, time, size_of(len(keys), 0))
+        if number:
+            copied = [dict(key) for key in keys]
+            asked = at is not None
+            taken = Taken(number, name, version, time, asked, clock, copied, (), [], [], [], why)
+            self._keep(taken)
 
-    def _keep(
-        self,
-        name: str,
-        version: str,
-        at: int,
-        asked: bool,
-        keys: Sequence[Mapping[str, Any]],
-        fetched: Fetched | None,
-        error: str | None,
-    ) -> None:
-        clock = self._now()
+    def _admitted(self, name: str, version: str, at: int, size: int) -> int:
+        """Count a request; its number if it is to be logged, otherwise 0."""
+        place = (name, version, at - at % HOUR)
         chosen = self.rate == 1.0 or self._draw() < self.rate
         with self._lock:
-            place = (name, version, hour_of(at))
             count = self._seen.get(place)
             if count is None:
                 count = self._seen[place] = Count()
             count.requests += 1
-            self._number += 1
             if not chosen:
                 count.sampled_out += 1
-                return
-            size = len(keys) * (4 if fetched is None else len(fetched.columns) + 4)
+                return 0
             if self._held + size > self._most or self._known.get((name, version)) is None:
                 count.dropped += 1
-                return
+                return 0
             self._held += size
-            # The caller may change what it gave and was given.
-            copied = [dict(key) for key in keys]
-            columns = () if fetched is None else [list(values) for values in fetched.columns]
-            taken = Taken(
-                self._number, name, version, at, asked, clock, copied, fetched, columns, error
-            )
+            self._number += 1
+            return self._number
+
+    def _keep(self, taken: Taken) -> None:
+        with self._lock:
             self._taken.append(taken)
         if self._thread is None:
             self._start()
@@ -218,7 +208,7 @@ class ServingLog:
     def flush(self) -> None:
         """Write what was taken so far; a StorageError if that fails."""
         with self._work:
-            self._convert(pause=0.0)
+            self._convert(lambda: None)
             self._write(raising=True)
 
     def close(self, timeout: float = _AT_EXIT) -> None:
@@ -232,39 +222,38 @@ class ServingLog:
             self.report("the serving log could not write what was left in time")
             return
         try:
-            self._convert(pause=0.0)
+            self._convert(lambda: None)
             self._write(closed=True)
         finally:
             self._work.release()
 
-    def _convert(self, pause: float = _PAUSE) -> None:
+    def _convert(self, breathe: Callable[[], None] = lambda: time.sleep(_PAUSE)) -> None:
         """Turn what was taken into Arrow, a step at a time."""
+        taken: list[Taken] = []
         with self._lock:
-            taken, self._taken = self._taken, []
+            taken, self._taken = self._taken, taken
         step: list[Taken] = []
         size = 0
         for one in taken:
             if step and (
-                size + one.values > _STEP
+                size + one.size > _STEP
                 or (one.name, one.version) != (step[0].name, step[0].version)
             ):
-                self._convert_step(step, size)
+                self._convert_step(step, size, breathe)
                 step, size = [], 0
-                if pause:
-                    time.sleep(pause)
             step.append(one)
-            size += one.values
+            size += one.size
         if step:
-            self._convert_step(step, size)
+            self._convert_step(step, size, breathe)
 
-    def _convert_step(self, taken: list[Taken], size: int) -> None:
+    def _convert_step(self, taken: list[Taken], size: int, breathe: Callable[[], None]) -> None:
         table = self._table(taken[0].name, taken[0].version)
         try:
-            rows = table.columns.table(taken, self.writer)
+            rows = table.columns.table(taken, self.writer, breathe)
         except Exception as error:
             if len(taken) > 1:  # one of them, then
                 for one in taken:
-                    self._convert_step([one], one.values)
+                    self._convert_step([one], one.size, breathe)
                 return
             self.report(f"the serving log leaves out a request of {taken[0].name}: {error}")
             place = (taken[0].name, taken[0].version, hour_of(taken[0].at))
@@ -272,12 +261,18 @@ class ServingLog:
                 self._seen.setdefault(place, Count()).dropped += 1
                 self._held -= size
             return
+        breathe()
         table.rows.append(rows)
         table.values += size
         for one in taken:
             place = (one.name, one.version, hour_of(one.at))
-            count = table.counts.setdefault(place, Count())
-            count.add(Count(logged=1, last_clock=one.clock, fresh=_fresh(table.columns, one)))
+            count = table.counts.get(place)
+            if count is None:
+                count = table.counts[place] = Count()
+            count.logged += 1
+            count.last_clock = max(count.last_clock or one.clock, one.clock)
+            for group, fresh in table.columns.fresh_of(one).items():
+                count.fresh[group] = max(fresh, count.fresh.get(group, fresh))
 
     def _table(self, name: str, version: str) -> _Table:
         found = self._tables.get((name, version))
@@ -349,17 +344,6 @@ class ServingLog:
                 for place in mine:
                     del self._unwritten[place]
             appender.commit()
-
-
-def _fresh(columns: LogColumns, one: Taken) -> dict[str, int]:
-    if one.fetched is None:
-        return {}
-    groups = columns.description.groups
-    found = {}
-    for name, at in zip(one.fetched.names, one.fetched.fresh_at, strict=True):
-        if name in groups:
-            found[groups[name]] = max(at, 0)
-    return found
 
 
 _OPEN: weakref.WeakSet[ServingLog] = weakref.WeakSet()
