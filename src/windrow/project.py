@@ -259,7 +259,8 @@ class Project:
         """
         time = None if at is None else millis(at, "at")
         known = name if isinstance(name, str) else name.name
-        return self.served.fetch(known, keys, at=time, features=features)
+        served = self.served.copying if isinstance(self.served, Logged) else self.served
+        return served.fetch(known, keys, at=time, features=features)
 
     @functools.cached_property
     def served(self) -> Served:

@@ -91,7 +91,7 @@ def test_groups_and_features_that_were_asked_for(tmp_path: Path) -> None:
 
 
 def test_what_the_caller_changes_afterwards_is_not_logged(tmp_path: Path) -> None:
-    logged = opened(tmp_path)
+    logged = Logged(Fake(), ServingLog(Store.at(tmp_path)), copies=True)
     key = {"user_id": 3}
     found = logged.fetch("activity", [key])
     key["user_id"] = 4

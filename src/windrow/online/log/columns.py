@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from functools import cached_property
@@ -46,9 +46,9 @@ t = pa.types
 
 
 class Taken(NamedTuple):
-    """An answer that is to be logged, or (`error`) one that could not be given.
+    """An answer that is to be logged, or (`error`) one that could not be given: `fetched` is None.
 
-    It holds few objects that Python's collector has to look at: those of one key are in one list.
+    It refers to what was answered; what its receiver may change has to be copied before.
     """
 
     number: int
@@ -57,12 +57,13 @@ class Taken(NamedTuple):
     at: int
     asked: bool
     clock: int
-    keys: list[dict[str, Any]]
-    features: tuple[str, ...]
-    values: list[Any]  # of one key: by feature; of several: a list for each feature
-    statuses: list[str]  # for each key a letter for each feature
-    fresh: list[int]  # by feature
+    keys: Sequence[Mapping[str, Any]]
+    fetched: Fetched | None
     error: str | None = None
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        return () if self.fetched is None else self.fetched.names
 
     @property
     def size(self) -> int:
@@ -74,29 +75,12 @@ def size_of(keys: int, features: int) -> int:
     return keys * (features + 4)
 
 
-def taken_of(fetched: Fetched, number: int, asked: bool, clock: int) -> Taken:
-    """An answer as it is now: the caller may change what it gave and was given."""
-    keys = fetched.keys
-    letters = _LETTER_OF
-    if len(keys) == 1:
-        values: list[Any] = [column[0] for column in fetched.columns]
-        statuses = ["".join([letters[id(column[0])] for column in fetched.statuses])]
-    else:
-        values = [list(column) for column in fetched.columns]
-        by_feature = [[letters[id(one)] for one in column] for column in fetched.statuses]
-        statuses = ["".join(one) for one in zip(*by_feature, strict=True)]
-    return Taken(
-        number,
-        fetched.name,
-        fetched.version,
-        fetched.at,
-        asked,
-        clock,
-        [dict(key) for key in keys],
-        fetched.names,
-        values,
-        statuses,
-        fetched.fresh_at,
+def copied(fetched: Fetched) -> Fetched:
+    """The same answer, whatever becomes of the lists of this one."""
+    return replace(
+        fetched,
+        keys=[dict(key) for key in fetched.keys],
+        columns=[list(values) for values in fetched.columns],
     )
 
 
@@ -167,20 +151,21 @@ class LogColumns:
             breathe()
             values = [key.get(name) for one in taken for key in one.keys]
             columns.append(_given(values, types.field(name).type))
-        places = [self._places(one.features) for one in taken]
-        for name, _ in self.description.features:
+        alike = all(one.fetched is not None and one.features == self._names for one in taken)
+        for number, (name, _) in enumerate(self.description.features):
             breathe()
-            column: list[Any] = []
-            for one, known in zip(taken, places, strict=True):
-                place = known.get(name)
-                if place is None:
-                    column += [None] * len(one.keys)
-                elif len(one.keys) == 1:
-                    column.append(one.values[place])
-                else:
-                    column += one.values[place]
+            if alike and total == len(taken):  # one key each, and all features: most are
+                column = [one.fetched.columns[number][0] for one in taken]  # type: ignore[union-attr]
+            else:
+                column = [value for one in taken for value in self._values(one, name)]
             columns.append(pa.array(column, types.field(name).type))
         return pa.table(columns, schema=types)
+
+    def _values(self, one: Taken, name: str) -> Sequence[Any]:
+        place = self._places(one.features).get(name)
+        if place is None or one.fetched is None:
+            return [None] * len(one.keys)
+        return one.fetched.columns[place]
 
     def _places(self, names: tuple[str, ...]) -> Mapping[str, int]:
         """Where the features of an answer are; most answers have the same ones."""
@@ -198,16 +183,20 @@ class LogColumns:
         return tuple(name for name, _ in self.description.features)
 
     def _statuses(self, one: Taken) -> list[str]:
-        """The letters of all features, those that were not asked for among them."""
-        if one.features == self._names:
-            return one.statuses
-        if one.error is not None:
+        """For each key the letters of all features, those that were not asked for among them."""
+        found, letters = one.fetched, _LETTER_OF
+        if found is None:
             return [FAILED * len(self._names)] * len(one.keys)
-        places = self._places(one.features)
-        return [
-            "".join(text[places[name]] if name in places else NOT_ASKED for name in self._names)
-            for text in one.statuses
+        if found.names == self._names and len(one.keys) == 1:
+            return ["".join([letters[id(column[0])] for column in found.statuses])]
+        places, missing = self._places(found.names), [NOT_ASKED] * len(one.keys)
+        by_feature = [
+            [letters[id(status)] for status in found.statuses[places[name]]]
+            if name in places
+            else missing
+            for name in self._names
         ]
+        return ["".join(text) for text in zip(*by_feature, strict=True)]
 
     def fresh_of(self, one: Taken) -> dict[str, int]:
         """By group, up to when its rows had been taken in."""
@@ -219,7 +208,10 @@ class LogColumns:
                 if group is not None:
                     places.setdefault(group, place)
             self._group_places[one.features] = places
-        return {g: min(max(one.fresh[p], 0), _LATEST) for g, p in places.items()}
+        if one.fetched is None:
+            return {}
+        fresh = one.fetched.fresh_at
+        return {group: min(max(fresh[p], 0), _LATEST) for group, p in places.items()}
 
     @cached_property
     def _group_places(self) -> dict[tuple[str, ...], dict[str, int]]:

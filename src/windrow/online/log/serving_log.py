@@ -23,7 +23,7 @@ import pyarrow as pa
 from windrow.errors import OptionError, StorageError, WindrowError
 from windrow.online.fetched import Description, Fetched
 from windrow.online.log.appending import Appender
-from windrow.online.log.columns import LogColumns, Taken, size_of, taken_of
+from windrow.online.log.columns import LogColumns, Taken, size_of
 from windrow.online.log.counts import COUNTS, Count, Place, counts_table, hour_of
 from windrow.storage.names import new_id
 from windrow.storage.store import Store
@@ -108,14 +108,18 @@ class ServingLog:
     # On the path of a request
 
     def take(self, fetched: Fetched, asked: bool, describe: Callable[[str], Description]) -> None:
-        """An answer was given; `asked` says whether its time was the request's."""
+        """An answer was given; `asked` says whether its time was the request's.
+
+        It is read later: what others may change of it is to be copied before.
+        """
         name, version = fetched.name, fetched.version
         if (name, version) not in self._known:
             self._describe((name, version), describe)
         size = size_of(len(fetched.keys), len(fetched.columns))
         number = self._admitted(name, version, fetched.at, size)
         if number:
-            self._keep(taken_of(fetched, number, asked, self._now()))
+            keys, at = fetched.keys, fetched.at
+            self._keep(Taken(number, name, version, at, asked, self._now(), keys, fetched))
 
     def failed(
         self, description: Description, keys: Sequence[Mapping[str, Any]], at: int | None, why: str
@@ -126,10 +130,9 @@ class ServingLog:
         time, clock = self._now() if at is None else at, self._now()
         number = self._admitted(name, version, time, size_of(len(keys), 0))
         if number:
-            copied = [dict(key) for key in keys]
+            copies = [dict(key) for key in keys]
             asked = at is not None
-            taken = Taken(number, name, version, time, asked, clock, copied, (), [], [], [], why)
-            self._keep(taken)
+            self._keep(Taken(number, name, version, time, asked, clock, copies, None, why))
 
     def _admitted(self, name: str, version: str, at: int, size: int) -> int:
         """Count a request; its number if it is to be logged, otherwise 0."""
