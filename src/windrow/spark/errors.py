@@ -51,7 +51,7 @@ def known_error(error: Exception) -> WindrowError | None:
     # subqueries that give several rows.
     found = re.search(r"\[[A-Z_]+(\.[A-Z_]+)*\][^\n]*SQLSTATE: 2[12]\w{3}", text)
     if found is not None:
-        return DataError(found[0])
+        return DataError(_said(found[0]))
     state = getattr(error, "getSqlState", lambda: None)()
     if str(state).startswith(("21", "22")):
         return DataError(first)
@@ -62,6 +62,12 @@ def known_error(error: Exception) -> WindrowError | None:
         f"the process of a task has ended ({lost[0]}). Nothing was committed; repeat what was "
         "under way. If it ends again, it may need more memory"
     )
+
+
+def _said(text: str) -> str:
+    """What Spark says of data, without the advice to change a setting that is fixed here."""
+    text = re.sub(r' If necessary set "?spark\.sql\.ansi\.enabled"? to [^.]*\.', "", text)
+    return re.sub(r"\.? (SQLSTATE: \w{5})", r" (\1).", text)
 
 
 @contextmanager
