@@ -259,7 +259,9 @@ class Project:
         """
         time = None if at is None else millis(at, "at")
         known = name if isinstance(name, str) else name.name
-        served = self.served.copying if isinstance(self.served, Logged) else self.served
+        served = self.served
+        if self._log_rate:
+            served = cast("Logged", served).copying
         return served.fetch(known, keys, at=time, features=features)
 
     @functools.cached_property
