@@ -7,6 +7,7 @@ definition to give what was served? Where one gives all values of the request's 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -194,35 +195,35 @@ class _Case:
         return _Case(one, joined, found.inputs, rows, served, offline, true, fresh, fresher)
 
     def reasons(self) -> list[Reason]:
-        """The first kind of hypothesis that gives what was served."""
+        """The first kind of hypothesis that gives what was served; all are computed together."""
         every = np.arange(self.rows.num_rows)
         arrived = self._arrived
         known = every[~(arrived > self.clock)]  # NaN: nobody knows
-        (all_rows,) = self._agreeing([every], self.offline)
-        if all_rows is None or self._agreeing([every], self.served)[0] is not None:
-            return []  # rows have changed since; or this group agrees
-        # As it was known up to some time.
         times = np.unique(arrived[~np.isnan(arrived)])[::-1]
-        cuts = [every[~(arrived >= time)] for time in times[: affordable(every.size)].tolist()]
-        for kept in filter(lambda one: one is not None, self._agreeing(cuts, self.served)):
-            assert kept is not None
-            return [self._missing(np.setdiff1d(every, kept))]
-        most = affordable(known.size)
-        ones = [known[known != row] for row in known[::-1][:most].tolist()]
-        lost = [kept for kept in self._agreeing(ones, self.served) if kept is not None]
+        most = affordable(every.size)
+        some, recent = times[:most].tolist(), known[::-1][:most].tolist()
+        cuts = [every[~(arrived >= time)] for time in some]  # as it was known up to some time
+        ones = [known[known != row] for row in recent]
+        batches = [known[arrived[known] != time] for time in some]
+        again = [np.append(known, row) for row in recent]
+        again += [np.append(known, known[arrived[known] == time]) for time in some]
+        tested = [every, *cuts, *ones, *batches, *again]
+        agrees, is_offline = self._agreeing(tested)
+        if agrees[0] or not is_offline[0]:
+            return []  # this group agrees; or rows have changed since
+        kinds = np.cumsum([1, len(cuts), len(ones), len(batches)])
+        without, lost, batch, twice = (
+            [tested[i] for i in range(start, end) if agrees[i]]
+            for start, end in itertools.pairwise([*kinds.tolist(), len(tested)])
+        )
+        if without:
+            return [self._missing(np.setdiff1d(every, without[0]))]
         if lost:
-            gone = [np.setdiff1d(known, kept)[0] for kept in lost]
-            return [self._lost(np.array(gone), known)]
-        batches = [known[arrived[known] != time] for time in times[:most].tolist()]
-        for kept in filter(lambda one: one is not None, self._agreeing(batches, self.served)):
-            assert kept is not None
-            return [self._missing(np.setdiff1d(known, kept))]
-        more = [np.append(known, row) for row in known[::-1][:most].tolist()]
-        more += [np.append(known, known[arrived[known] == time]) for time in times[:most].tolist()]
-        again = [kept for kept in self._agreeing(more, self.served) if kept is not None]
-        if again:
-            extra = [kept[known.size :] for kept in again]
-            return [self._twice(extra)]
+            return [self._lost(np.array([np.setdiff1d(known, kept)[0] for kept in lost]))]
+        if batch:
+            return [self._missing(np.setdiff1d(known, batch[0]))]
+        if twice:
+            return [self._twice([kept[known.size :] for kept in twice])]
         return self._damaged(arrived)
 
     @property
@@ -230,23 +231,20 @@ class _Case:
         found: np.ndarray = self.rows.column(ARRIVED).cast(pa.float64()).to_numpy()
         return found  # NULL is NaN
 
-    def _agreeing(
-        self, several: Sequence[np.ndarray], values: Mapping[int, pa.Array]
-    ) -> list[np.ndarray | None]:
-        """Of each multiset of rows: itself if it gives all of `values`, else None."""
-        if not several:
-            return []
+    def _agreeing(self, several: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+        """Which multisets of rows give all that was served, and all that was backfilled."""
         group = self.joined.group
         tested = [Hypothesis(one) for one in several]
         found = features_over(self.inputs, group, self.rows, self.one.example.at, tested)
-        agree = np.ones(len(several), np.bool_)
-        for number, value in values.items():
+        agree = np.ones((2, len(several)), np.bool_)
+        for number in self.served:
             function = group.features[number].aggregation.function
             rule = Rule(function.of_nothing == 0, sketch_of(function))
-            repeated = pa.concat_arrays([value] * len(several))
-            outcomes = compare(repeated, found[number], rule).outcomes
-            agree &= np.isin(outcomes, _AGREE)
-        return [one if agree[i] else None for i, one in enumerate(several)]
+            for side, values in enumerate((self.served, self.offline)):
+                repeated = values[number].take(pa.array(np.zeros(len(several), np.int64)))
+                outcomes = compare(repeated, found[number], rule).outcomes
+                agree[side] &= np.isin(outcomes, _AGREE)
+        return agree[0], agree[1]
 
     def _missing(self, gone: np.ndarray) -> Reason:
         """Rows that the served value is without."""
@@ -274,9 +272,9 @@ class _Case:
                 "was taken into account after it was served"
             )
             return self._reason(Cause.ARRIVED_LATER, says, gone)
-        return self._lost(gone, gone, together=True)
+        return self._lost(gone, together=True)
 
-    def _lost(self, gone: np.ndarray, known: np.ndarray, *, together: bool = False) -> Reason:
+    def _lost(self, gone: np.ndarray, *, together: bool = False) -> Reason:
         if not together and gone.size == 1 and self._has_twin(int(gone[0])):
             says = "a row that the source has twice was counted once"
             return self._reason(Cause.TWICE, says, gone)

@@ -23,7 +23,8 @@ from windrow.rows.types import canonical_values, single_chunk
 from windrow.sources.columns import KNOWN_AT
 from windrow.updates import DIFF, int64_values
 
-_ROWS = 2_000_000  # of all hypotheses of a request
+_MOST = 200
+_ROWS = 500_000  # of all hypotheses of a kind
 
 
 @dataclass(frozen=True)
@@ -73,5 +74,5 @@ def features_over(
 
 
 def affordable(rows: int) -> int:
-    """How many hypotheses about so many rows can be tested."""
-    return max(1, min(400, _ROWS // max(rows, 1)))
+    """How many hypotheses of each kind, about so many rows, can be tested."""
+    return max(1, min(_MOST, _ROWS // max(rows, 1)))
