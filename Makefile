@@ -21,7 +21,7 @@ help: ## what can be made
 # side, the longest first: views in two of them, all else that needs Spark, each in one session, and
 # what needs none. Jobs of views are short chains on one core, so that a run by itself leaves the
 # other one idle. The docs are built by a test too.
-test: $(READY) $(FEAST)/.ready jars redis browser ## lint, types, the docs and all tests: before a change is merged
+test: $(READY) $(FEAST)/.ready redis browser jars ## lint, types, the docs and all tests: before a change is merged
 	$(MAKE) --jobs=2 --output-sync=target lint kernels
 	$(MAKE) --jobs=3 --output-sync=target --keep-going test-queries test-views test-spark test-plain
 
