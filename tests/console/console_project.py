@@ -3,19 +3,30 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from windrow.commands.opening import open_console, open_served
+from windrow.consistency.report import (
+    QUANTILES,
+    Cause,
+    Counted,
+    Example,
+    FeatureReport,
+    Reason,
+    Report,
+    verdict_of,
+)
+from windrow.consistency.stored import store_report
 from windrow.errors import WindrowError
 from windrow.online.server.app import App
 from windrow.online.server.listening import listen
 from windrow.online.server.logs import Log
 from windrow.online.server.tokens import Tokens
 from windrow.online.server.worker import Worker
+from windrow.storage.store import Store
 from windrow.workspace import Workspace
 
 DEFINITIONS = """
@@ -137,31 +148,25 @@ def serving(workspace: Workspace) -> Iterator[str]:
 
 def report(root: Path, run: str, different: int = 0, name: str = "training") -> None:
     """A report of the consistency job, with so many values that are different."""
-    counted = {"equal": 1_000 - different, "both_empty": 5, "different": different}
-    share = 1 - different / 1_005
-    feature = {"name": "activity_clicks_count_7d", **counted, "hours": [{"hour": 0, **counted}]}
-    example = {
-        "feature": "activity_clicks_count_7d",
-        "keys": {"user_id": "<b>7</b>"},
-        "at": 1_714_521_600_000,
-        "online": 7,
-        "offline": 8,
-        "reasons": [{"reason": "arrived late", "says": "a row came later", "rows": [{"id": 1}]}],
-    }
-    made = {
-        "name": name,
-        "run": run,
-        "version": "1",
-        "start": 0,
-        "end": 3_600_000,
-        "threshold": 0.999,
-        "verdict": "inconsistent" if different else "consistent",
-        "share": share,
-        "counted": counted,
-        "coverage": {"requests": 10, "logged": 10, "sampled_out": 0, "dropped": 0},
-        "features": [feature],
-        "examples": [example] if different else [],
-    }
-    folder = root / "consistency" / name / "reports"
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / f"{run}.json").write_text(json.dumps(made))
+    counted = Counted(equal=1_000 - different, both_empty=5, different=different)
+    feature = FeatureReport(
+        "activity_view_id_count_7d", counted, dict.fromkeys(QUANTILES, 1.0), {0: counted}
+    )
+    row = {"view_id": 1, "ts": "2024-05-01"}
+    late = Reason(Cause.ARRIVED_LATER, "a row came after it was served", [row], proven=True)
+    keys = {"user_id": "<b>7</b>"}
+    wrong = Example(feature.name, keys, 1_714_521_600_000, "different", 7, 8, 1.0, reasons=(late,))
+    found = Report(
+        name,
+        run,
+        "1",
+        "2024-05-01",
+        None,
+        0.999,
+        verdict_of([feature], 0.999),
+        counted,
+        (feature,),
+        (wrong,) if different else (),
+        notes=("a note",) if different else (),
+    )
+    store_report(Store.at(root), found)

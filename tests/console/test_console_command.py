@@ -159,13 +159,16 @@ def test_it_runs_without_spark(folder: Path) -> None:
     environment = {"JAVA_HOME": "/nowhere", "PATH": "/nowhere", "HOME": str(folder)}
     pipe = subprocess.PIPE
     with subprocess.Popen(command, cwd=folder, stdout=pipe, text=True, env=environment) as child:
-        assert child.stdout is not None
-        address = child.stdout.readline().split()[4].rstrip(";")
-        with urllib.request.urlopen(address) as answer:
-            assert b"Overview" in answer.read()
-        root = address.removesuffix("/console/")
-        with urllib.request.urlopen(f"{root}/health/live") as answer:
-            assert json.loads(answer.read())["status"] == "live"
-        child.send_signal(signal.SIGTERM)
-        assert child.wait(60) == 0
+        try:
+            assert child.stdout is not None
+            address = child.stdout.readline().split()[4].rstrip(";")
+            with urllib.request.urlopen(address) as answer:
+                assert b"Overview" in answer.read()
+            root = address.removesuffix("/console/")
+            with urllib.request.urlopen(f"{root}/health/live") as answer:
+                assert json.loads(answer.read())["status"] == "live"
+            child.send_signal(signal.SIGTERM)
+            assert child.wait(60) == 0
+        finally:
+            child.kill()
     assert not (folder / "state").exists()

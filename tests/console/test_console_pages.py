@@ -159,13 +159,22 @@ def test_a_value_is_explained_by_nothing_where_there_is_no_record(client: Any) -
 def test_consistency_over_time_and_its_examples(client: Any) -> None:
     text = client.page("consistency?name=training")
     assert "97" in text
-    assert "arrived late" in text
+    assert "arrived later" in text
     assert "&lt;b&gt;7&lt;/b&gt;" in text
     assert "<b>7</b>" not in text
     assert text.count('class="ok"') >= 1
     assert "inconsistent" in client.page("")
     older = client.page("consistency?name=training&run=2024-05-01")
     assert "every value was as it should be" in older
+
+
+def test_a_report_is_shown_as_it_was_stored(client: Any) -> None:
+    answer = client.ask("report?name=training&run=2024-05-02")
+    assert answer.status == 200
+    assert "sandbox" in answer.headers["content-security-policy"]
+    assert "<script" not in answer.text
+    for wrong in ("name=..&run=x", "name=training&run=../../history/head", "name=training", ""):
+        assert client.ask(f"report?{wrong}").status == 404
 
 
 def test_reports_that_cannot_be_read_are_left_out(tmp_path: Path, opened: Any) -> None:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
+from windrow.consistency.stored import read_page
 from windrow.console import assets
 from windrow.console.looking import Looking
 from windrow.console.pages import ACTIONS, PAGES
@@ -35,8 +36,9 @@ _POLICY = (
     "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; "
     "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
+# A stored report has its style within it, and no script: it is shown, and can do nothing.
+_REPORT_POLICY = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'; sandbox"
 _HEADERS: list[Header] = [
-    (b"content-security-policy", _POLICY.encode()),
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"same-origin"),
     (b"cross-origin-opener-policy", b"same-origin"),
@@ -54,6 +56,7 @@ class Answer:
     status: int
     body: bytes = b""
     type: str = "text/html; charset=utf-8"
+    policy: str = _POLICY
     headers: list[Header] = field(default_factory=list)
 
 
@@ -92,6 +95,7 @@ class Console:
         headers = [
             (b"content-type", answer.type.encode()),
             (b"content-length", b"%d" % len(answer.body)),
+            (b"content-security-policy", answer.policy.encode()),
             *_HEADERS,
             *answer.headers,
         ]
@@ -132,9 +136,13 @@ class Console:
             return await self._act(name, request, session, await _form(receive), scope)
         if method not in ("GET", "HEAD"):
             return Answer(405, b"", headers=[(b"allow", b"GET, HEAD")])
-        made = PAGES.get(name)
         loop = asyncio.get_running_loop()
         signed = bool(session) and self._visitors.asks
+        if name == "report":
+            return await loop.run_in_executor(
+                self._pool, lambda: self._report(request, theme, signed)
+            )
+        made = PAGES.get(name)
         return await loop.run_in_executor(
             self._pool, lambda: self._page(made, request, theme, signed)
         )
@@ -157,6 +165,15 @@ class Console:
             page = Page("failed.html", {"says": str(error), "kind": type(error).__name__}, 503)
         body = render(page, request, theme=theme, signed_in=signed)
         return Answer(page.status, body.encode(errors="backslashreplace"))
+
+    def _report(self, request: Request, theme: str, signed: bool) -> Answer:
+        """A report of consistency, as it was stored."""
+        try:
+            store = self._reading.looking.store
+            stored = read_page(store, request.get("name"), request.get("run"))
+        except WindrowError:
+            return self._page(None, request, theme, signed)
+        return Answer(200, stored, policy=_REPORT_POLICY)
 
     async def _act(
         self, name: str, request: Request, session: str, form: dict[str, str], scope: Scope
@@ -205,7 +222,7 @@ def _asset(name: str) -> Answer:
     found = assets.content(name)
     if found is None:
         return Answer(404, b"there is no such file", "text/plain")
-    return Answer(200, found[0], f"{found[1]}; charset=utf-8", [_FOREVER])
+    return Answer(200, found[0], f"{found[1]}; charset=utf-8", headers=[_FOREVER])
 
 
 def _themed(query: dict[str, str], scope: Scope) -> Answer:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from itertools import islice
 from typing import Any
 from urllib.parse import quote
 
@@ -52,6 +53,7 @@ def _environment() -> Environment:
         "INLINE": text.INLINE,
         "SHORT": text.SHORT,
         "zip": zip,
+        "first": lambda several, most: list(islice(several, most)),
     }
     return found
 

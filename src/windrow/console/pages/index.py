@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
 from windrow.console.catalogue import Catalogue
@@ -56,11 +56,11 @@ def features(reading: Reading, request: Request) -> Page:
 def search(reading: Reading, request: Request) -> Page:
     """Everything whose name has what is searched for."""
     catalogue = reading.catalogue()
-    context = _listed(request, _everything(catalogue), lambda one: one[0])
+    context = _listed(request, reading.everything(catalogue, _everything), lambda one: one[0])
     return Page("search.html", context | {"page": "search"})
 
 
-def _everything(catalogue: Catalogue) -> Iterable[tuple[str, str, str]]:
+def _everything(catalogue: Catalogue) -> Iterator[tuple[str, str, str]]:
     """Name, kind and address of everything."""
     for one in catalogue.relations.values():
         yield one.name, one.kind, one.ref.href

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable, Iterable
 
 from windrow.console.attention import Attention, attention
 from windrow.console.catalogue import Catalogue
@@ -13,6 +14,8 @@ from windrow.console.looking import EVERY, Looking
 from windrow.console.running import Failure, Running, failure_of, running
 from windrow.time import now_millis
 
+Found = tuple[str, str, str]  # name, kind and address
+
 
 class Reading:
     """A project as pages see it. For several threads at once."""
@@ -21,6 +24,7 @@ class Reading:
         self.looking = looking
         self._lock = threading.Lock()
         self._graphs: dict[bool, tuple[Catalogue, Graph]] = {}
+        self._everything: tuple[Catalogue, list[Found]] | None = None
         self._reports: tuple[object, list[Report]] = (None, [])
         self._reports_until = float("-inf")
         self._running: tuple[float, list[Running]] = (float("-inf"), [])
@@ -34,6 +38,15 @@ class Reading:
         if known is None or known[0] is not catalogue:
             known = catalogue, lineage(catalogue, arrangements=arrangements)
             self._graphs[arrangements] = known
+        return known[1]
+
+    def everything(
+        self, catalogue: Catalogue, list_all: Callable[[Catalogue], Iterable[Found]]
+    ) -> list[Found]:
+        """What can be searched for; listed once for each catalogue."""
+        known = self._everything
+        if known is None or known[0] is not catalogue:
+            known = self._everything = catalogue, list(list_all(catalogue))
         return known[1]
 
     def reports(self) -> list[Report]:
