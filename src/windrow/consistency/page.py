@@ -275,6 +275,7 @@ th:first-child, .rows th, .rows td { text-align: left; }
 .rows { font-size: .875rem; } .low th, .low td { color: var(--bad); }
 .detail td { text-align: left; }
 svg.bar { width: 10rem; height: .8rem; } svg.hours { width: 100%; height: auto; }
+.detail svg.hours { max-width: 36rem; }
 .equal { fill: var(--equal); } .both_empty { fill: var(--both_empty); }
 .only_online { fill: var(--only_online); } .only_offline { fill: var(--only_offline); }
 .different { fill: var(--different); }
