@@ -36,6 +36,7 @@ def _environment() -> Environment:
         "length": text.length,
         "size": text.size,
         "share": text.share,
+        "rounded": text.rounded,
         "value": text.value,
         "count": lambda number: f"{number:,}",
         "sql": marked,

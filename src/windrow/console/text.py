@@ -71,6 +71,15 @@ def value(found: Any) -> str:
             return str(found)
 
 
+def rounded(found: Any) -> str:
+    """A number in three digits, with its magnitude; anything else as it is.
+
+    >>> [rounded(one) for one in (0.0, 1.8467712317008e-16, 0.25, None)]
+    ['0', '1.85e-16', '0.25', 'NULL']
+    """
+    return f"{found:.3g}" if isinstance(found, int | float) else value(found)
+
+
 def moment(time: int | None) -> str:
     """A time of milliseconds, in UTC.
 
