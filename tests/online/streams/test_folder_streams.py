@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -313,6 +313,20 @@ def test_a_lost_checkpoint_is_not_taken_for_a_new_stream(shop: Shop) -> None:
     shop.arrive([event(3, 1)])
     shop.take_in()
     assert shop.features() == shop.expected([event(1, 0), event(1, 1), event(3, 1)])
+
+
+def test_a_folder_that_has_moved_is_not_taken_in_again(shop: Shop) -> None:
+    shop.load([event(1, 0)])
+    shop.arrive([event(1, 1)])
+    shop.take_in()
+    shutil.move(shop.place / "in", shop.place / "moved")
+    moved = wr.FolderStream(shop.place / "moved")
+    with pytest.raises(StorageError, match="would be taken in again"):
+        shop.project.streams(replace(shop.source, stream=moved), once=True).run()
+    # By their names, files are known wherever they are.
+    moved = wr.FolderStream(shop.place / "moved", options={"fileNameOnly": "true"})
+    shop.project.streams(replace(shop.source, stream=moved), once=True).run()
+    assert shop.features() == shop.expected([event(1, 0), event(1, 1)])
 
 
 def test_other_columns_than_before_are_refused(shop: Shop) -> None:

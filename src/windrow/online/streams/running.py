@@ -10,6 +10,7 @@ with the same number, and `Batches` knows whether it is there.
 from __future__ import annotations
 
 import json
+import os
 import queue
 import sys
 import threading
@@ -39,6 +40,7 @@ from windrow.sources.bound import bind_table
 from windrow.sources.definitions import EntitySource, Source
 from windrow.sources.stream_columns import declared_columns
 from windrow.sources.stream_shard import create_stream, open_stream, stream_uri
+from windrow.sources.streams import FolderStream
 from windrow.spark.schemas import arrow_to_spark_schema
 from windrow.spark.session import Engine
 from windrow.spark.settings import fixed_session, is_remote
@@ -58,6 +60,7 @@ _SETTINGS = {
     "spark.sql.streaming.numRecentProgressUpdates": "4",
 }
 _TIDY_EVERY = 60.0  # seconds
+_FOLDER = "folder"  # beside the checkpoint: where files were taken in from
 
 
 Report = Callable[[Done, int | None], None]  # is given a micro-batch, and how far it is behind
@@ -137,6 +140,7 @@ class StreamRun:
         parser = Parser.of(session, self.source, rows, reader.parser_options)
         known["parser"] = parser
         self._check_checkpoint(shard)
+        self._check_folder(shard)
         quarantine = Quarantine.of(self.root, self.name)
         batches = Batches(self.name, shard, reader, parser, quarantine, self._mark)
         self.figures.begin(self.name)
@@ -192,6 +196,26 @@ class StreamRun:
                 f"{written(self.uri)} were taken in with, and all would be taken in again. Restore "
                 f"it from a copy; or, to begin again, remove {written(self.uri)} as a whole"
             )
+
+    def _check_folder(self, shard: Shard) -> None:
+        """Refuse a folder that has moved: Spark knows files by their whole paths."""
+        stream = self.source.stream
+        if not isinstance(stream, FolderStream):
+            return
+        place = Store.at(os.fspath(stream.path)).uri
+        known = self.checkpoint.get(_FOLDER)
+        names_alone = {n.lower(): v for n, v in stream.reader_options.items()}.get("filenameonly")
+        moved = known is not None and known.decode() != place
+        if moved and shard.stats().rows and str(names_alone).lower() != "true":
+            assert known is not None
+            raise StorageError(
+                f"{self.source.what}: files were taken in from {known.decode()}, and the stream "
+                f"is at {place} now: all of them would be taken in again. Move the folder back; "
+                "or, if no two files in it have the same name, give the stream "
+                "options={'fileNameOnly': 'true'}"
+            )
+        if known is None or moved:
+            self.checkpoint.put(_FOLDER, place.encode())
 
     def _take(self, batches: Batches, batch: DataFrame, number: int) -> None:
         """In a thread of Spark."""
