@@ -16,6 +16,7 @@ from serving_worker import Start
 
 from windrow.errors import DataError, StorageError
 from windrow.online.fetched import Fetched
+from windrow.online.log.appending import Appender
 from windrow.online.log.logged import Logged
 from windrow.online.log.reading import Coverage, counts, coverage, log_tables
 from windrow.online.log.serving_log import Figures, ServingLog
@@ -202,3 +203,26 @@ def test_a_server_logs_and_counts(tmp_path: Path, start: Start) -> None:
     serving.app.close()  # as a worker that was told to stop
     assert [row["user_id"] for row in read(tmp_path, "activity")] == [0, 1, 2, 8, 5]
     assert served.log.figures()["activity"] == Figures(5, 5, 0, 0)
+
+
+def test_a_commit_that_another_one_gets_in_the_way_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when two writers create the table at once, and the second one's commit comes later."""
+    rows = pa.table({"n": pa.array([1, 2])})
+    appender = Appender(Store.at(tmp_path / "log"), rows.schema)
+    opened, changed = Appender._table, []
+
+    def open_and_change(self: Appender) -> Any:
+        table = opened(self)
+        if not changed:
+            properties = {"delta.logRetentionDuration": "interval 9 days"}
+            DeltaTable(tmp_path / "log").alter.set_table_properties(properties)
+            changed.append(True)
+        return table
+
+    monkeypatch.setattr(Appender, "_table", open_and_change)
+    appender.write(rows)
+    appender.commit()
+    assert changed
+    assert DeltaTable(tmp_path / "log").to_pyarrow_table().num_rows == 2

@@ -12,12 +12,15 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable, Schema
+from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction, RemoveAction
 
 from windrow.storage.delta import create_table, hides_ntz, is_failure, open_table
 from windrow.storage.failures import failure
 from windrow.storage.names import new_id
 from windrow.storage.store import Store
+
+_TRIES = 5  # of a commit that another one gets in the way of
 
 
 @dataclass
@@ -44,21 +47,28 @@ class Appender:
         """Commit the files that wait."""
         if not self.waiting:
             return
-        try:
-            table = self._table()
-            there = {uri.rpartition("/")[2] for uri in table.file_uris()} if self.unsure else set()
-            actions: list[AddAction | RemoveAction] = [
-                one for name, one in self.waiting.items() if name not in there
-            ]
-            self.unsure = True
-            if actions:
-                table.create_write_transaction(actions, "append", Schema.from_arrow(self.schema))
-        except BaseException as error:
-            if not is_failure(error):
-                raise
-            raise failure(self.store.uri, "the commit failed", error) from error
+        for left in reversed(range(_TRIES)):
+            try:
+                self._commit()
+                break
+            except BaseException as error:
+                if isinstance(error, CommitFailedError) and left:
+                    continue  # another writer created the table meanwhile
+                if not is_failure(error):
+                    raise
+                raise failure(self.store.uri, "the commit failed", error) from error
         self.waiting.clear()
         self.unsure = False
+
+    def _commit(self) -> None:
+        table = self._table()
+        there = {uri.rpartition("/")[2] for uri in table.file_uris()} if self.unsure else set()
+        actions: list[AddAction | RemoveAction] = [
+            one for name, one in self.waiting.items() if name not in there
+        ]
+        self.unsure = True
+        if actions:
+            table.create_write_transaction(actions, "append", Schema.from_arrow(self.schema))
 
     def _table(self) -> DeltaTable:
         table = open_table(self.store)
