@@ -98,7 +98,10 @@ def load(
     port: int, path: str, body: bytes, connections: int = CONNECTIONS, seconds: float = SECONDS
 ) -> Load:
     """Ask a server on this machine."""
-    head = f"POST {path} HTTP/1.1\r\nhost: x\r\ncontent-length: {len(body)}\r\n\r\n"
+    head = (
+        f"POST {path} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+        f"content-length: {len(body)}\r\n\r\n"
+    )
     return uvloop.run(_drive(port, head.encode() + body, connections, seconds))
 
 

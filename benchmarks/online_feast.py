@@ -82,7 +82,8 @@ def check_same(port: int, names: list[str], project: wr.Project, at: int) -> Non
     """Both serve the same values, or there is nothing to compare."""
     import urllib.request
 
-    request = urllib.request.Request(f"http://127.0.0.1:{port}{PATH}", body(names, [123]))
+    kind = {"content-type": "application/json"}
+    request = urllib.request.Request(f"http://127.0.0.1:{port}{PATH}", body(names, [123]), kind)
     answer = json.loads(urllib.request.urlopen(request).read())
     found = {
         name: result["values"][0]
