@@ -285,6 +285,16 @@ def _stop_unless(before: object) -> None:
         running.stop()
 
 
+def _add_address(one: argparse.ArgumentParser, port: int) -> None:
+    """Where a server listens."""
+    one.add_argument(
+        "--host", default="127.0.0.1", help="where to listen (default: 127.0.0.1, this machine)"
+    )
+    one.add_argument(
+        "--port", type=_count, default=port, help=f"0 for any that is free (default: {port})"
+    )
+
+
 def _parser() -> argparse.ArgumentParser:
     # --project may stand before the command or after it; unless given it leaves no trace, so that
     # the one place does not overwrite the other.
@@ -440,12 +450,7 @@ def _parser() -> argparse.ArgumentParser:
     one = commands.add_parser(
         "serve", parents=[where], help="answer requests for features over HTTP, until Ctrl-C"
     )
-    one.add_argument(
-        "--host", default="127.0.0.1", help="where to listen (default: 127.0.0.1, this machine)"
-    )
-    one.add_argument(
-        "--port", type=_count, default=8080, help="0 for any that is free (default: 8080)"
-    )
+    _add_address(one, 8080)
     one.add_argument(
         "--workers", type=_count, default=1, metavar="N", help="processes (default: 1)"
     )
@@ -488,12 +493,7 @@ def _parser() -> argparse.ArgumentParser:
     one = commands.add_parser(
         "console", parents=[where], help="the project in a web browser, until Ctrl-C"
     )
-    one.add_argument(
-        "--host", default="127.0.0.1", help="where to listen (default: 127.0.0.1, this machine)"
-    )
-    one.add_argument(
-        "--port", type=_count, default=8090, help="0 for any that is free (default: 8090)"
-    )
+    _add_address(one, 8090)
     one.add_argument(
         "--token-file",
         metavar="FILE",

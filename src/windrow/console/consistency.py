@@ -12,6 +12,7 @@ from typing import Any
 
 from windrow.consistency.equality import OUTCOMES
 from windrow.consistency.report import CONSISTENT, INCONSISTENT
+from windrow.consistency.report import Counted as CountedOutcomes
 from windrow.consistency.stored import CONSISTENCY, read_report
 from windrow.consistency.stored import reports as stored_reports
 from windrow.errors import WindrowError
@@ -19,22 +20,12 @@ from windrow.storage.store import Store
 
 
 @dataclass(frozen=True)
-class Counted:
-    """How many values had which outcome."""
-
-    equal: int = 0
-    both_empty: int = 0
-    only_online: int = 0
-    only_offline: int = 0
-    different: int = 0
+class Counted(CountedOutcomes):
+    """How many values had which outcome, for drawing: shares are numbers, also of nothing."""
 
     @staticmethod
     def of(found: Mapping[str, Any]) -> Counted:
         return Counted(**{name: int(found.get(name) or 0) for name in OUTCOMES})
-
-    @property
-    def total(self) -> int:
-        return sum(getattr(self, name) for name in OUTCOMES)
 
     @property
     def share(self) -> float:
