@@ -17,8 +17,8 @@ from windrow import EventSource, GroupBy, Join, Queries, agg
 from windrow.console.looking import Definitions
 from windrow.features.inputs.layout import Layout
 from windrow.online.derived import Derived
-from windrow.online.fetch import ServedGroupUse, ServedJoin, join_note
 from windrow.online.generations import Generation, change_note, new_generation
+from windrow.online.plans import ServedGroupUse, ServedJoin, join_note
 from windrow.online.served import ServedGroup, travelling
 from windrow.project import Project
 from windrow.storage.store import Store

@@ -16,7 +16,7 @@ import pyarrow as pa
 from windrow.algebra.aggregation import Feature
 from windrow.console.refs import Ref, known_as
 from windrow.features.definitions import GroupBy, Join
-from windrow.online.fetch import ServedJoin
+from windrow.online.plans import ServedJoin
 from windrow.online.served import ServedGroup
 from windrow.sources.definitions import Source
 

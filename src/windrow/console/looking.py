@@ -29,8 +29,8 @@ from windrow.console.catalogue import (
 )
 from windrow.errors import OptionError, WindrowError
 from windrow.features.definitions import GroupBy, Join
-from windrow.online.fetch import JOINS, ServedJoin
 from windrow.online.generations import GROUPS
+from windrow.online.plans import JOINS, ServedJoin
 from windrow.online.served import ServedGroup
 from windrow.project import Project
 from windrow.shard.shard import Shard

@@ -6,14 +6,14 @@ decoded and combined lane by lane; rows that change are computed as in a backfil
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 from numba import njit
 
-from windrow.algebra.words import EMPTY, OVERFLOW, lower_words, merge_part
+from windrow.algebra.words import EMPTY, OVERFLOW, Result, lower_words, merge_part
 from windrow.errors import DataError
 from windrow.features.compute.events import QueryTimes
 from windrow.features.compute.features import group_features
@@ -26,12 +26,11 @@ from windrow.rows.types import has_type
 t = pa.types
 
 
-@dataclass(frozen=True)
-class Column:
+class Column(NamedTuple):
     """The values of one feature, as Python's."""
 
     values: list[Any]
-    empty: list[bool]  # which have no value, or that of an empty window
+    empty: list[bool] | None  # which have no value, or that of an empty window; None: none of them
 
 
 class Evaluator:
@@ -39,70 +38,88 @@ class Evaluator:
 
     def __init__(self, served: ServedGroup) -> None:
         self.served = served
-        words = served.word_features
-        self._window = np.array([w.window for w in words], np.int64)
-        self._count = np.array([w.count for w in words], np.int64)
-        self._column = np.array([w.column for w in words], np.int64)
-        self._part = np.array([int(w.words.part) for w in words], np.int64)
-        self._width = np.array([w.words.part.width for w in words], np.int64)
-        self._result = np.array([int(w.words.result) for w in words], np.int64)
+        # Features that are doubles first: the words of all of them are read at once.
+        words = sorted(served.word_features, key=lambda one: not one.words.gives_float)
+        self._words = [
+            (one.feature, _maker(served.types[one.feature]), one.words.result is Result.COUNT)
+            for one in words
+        ]
+        self._floats = sum(one.words.gives_float for one in words)
+        self._plan = np.array(
+            [
+                (
+                    one.window,
+                    one.count,
+                    one.column,
+                    one.words.part,
+                    one.words.part.width,
+                    one.words.result,
+                    one.words.gives_float,
+                )
+                for one in words
+            ],
+            np.int64,
+        ).reshape(len(words), 7)
         self._windows = served.windows
-        self._makers = [_maker(served.types[w.feature]) for w in words]
 
     def maker(self, number: int) -> Any:
         """What makes a value of the word of a feature; None if the word is the value."""
-        words = self.served.word_features
-        place = next(at for at, word in enumerate(words) if word.feature == number)
-        return self._makers[place]
+        return next(maker for feature, maker, _ in self._words if feature == number)
 
-    def features(self, found: Found, at: int) -> list[Column]:
-        """A column for each feature, for the keys of `found`, of queries at the time `at`."""
+    def features(self, found: Found, times: Sequence[int]) -> list[Column]:
+        """A column for each feature, for the keys of `found`, each as of its own time."""
         served = self.served
         columns: list[Column | None] = [None] * len(served.features)
         if served.form == TILES:
-            bounds = self._bounds(at)
-            self._by_words(found, bounds, columns)
+            bounds, which = self._bounds(times)
+            self._by_words(found, bounds, which, columns)
             for number, lane in enumerate(served.lanes):
-                self._by_states(found, lane, number, bounds, columns)
+                self._by_states(found, lane, number, bounds, which, columns)
         else:
-            self._by_rows(found, at, columns)
+            self._by_rows(found, times, columns)
         return [column for column in columns if column is not None]
 
-    def _bounds(self, at: int) -> np.ndarray:
-        """Start and end of each window, (windows, 2)."""
-        query: Any = self.served.group.effective_times(at)  # type: ignore[arg-type]
-        return np.array([window.bounds(query) for window in self._windows], np.int64)
+    def _bounds(self, times: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
+        """Start and end of each window for each time, (times, windows, 2); the time of each key."""
+        several = dict.fromkeys(times)
+        if len(several) <= 1:  # as a rule: all of them ask for what holds now
+            which = np.zeros(len(times), np.int64)
+        else:
+            number = {time: place for place, time in enumerate(several)}
+            which = np.array([number[time] for time in times], np.int64)
+        effective = self.served.group.effective_times
+        found = []
+        for time in several:
+            query: Any = effective(time)  # type: ignore[arg-type]
+            found.append([window.bounds(query) for window in self._windows])
+        return np.array(found, np.int64).reshape(-1, len(self._windows), 2), which
 
-    def _by_words(self, found: Found, bounds: np.ndarray, columns: list[Column | None]) -> None:
-        features = self.served.word_features
-        if not features:
+    def _by_words(
+        self, found: Found, bounds: np.ndarray, which: np.ndarray, columns: list[Column | None]
+    ) -> None:
+        if not self._words:
             return
-        integers, floats, states = _evaluate(
-            found.data,
-            found.at,
-            bounds,
-            self._window,
-            self._count,
-            self._column,
-            self._part,
-            self._width,
-            self._result,
-        )
-        for place, feature in enumerate(features):
-            state = states[place].tolist()
+        words, all_states = _evaluate(found.data, found.at, bounds, which, self._plan)
+        results = words[: self._floats].view(np.float64).tolist()
+        results += words[self._floats :].tolist()
+        states = all_states.tolist()
+        for (feature, maker, counts), values, state in zip(
+            self._words, results, states, strict=True
+        ):
             if OVERFLOW in state:
-                name = self.served.features[feature.feature].name
+                name = self.served.features[feature].name
                 raise DataError(f"{name}: a sum does not fit BIGINT; cast the values to DOUBLE")
-            made = floats[place] if feature.words.gives_float else integers[place]
-            values = made.tolist()
-            maker = self._makers[place]
             if maker is not None:
                 values = [maker(value) for value in values]
-            if EMPTY in state:
+            empty: list[bool] | None = None
+            if counts:
+                # A count is there for an empty window too: zero.
+                if 0 in values:
+                    empty = [not value for value in values]
+            elif EMPTY in state:
                 values = [v if s else None for v, s in zip(values, state, strict=True)]
-            # A count is there for an empty window too: zero.
-            counts = values if feature.words.result == 0 else state
-            columns[feature.feature] = Column(values, [not one for one in counts])
+                empty = [not one for one in state]
+            columns[feature] = Column(values, empty)
 
     def _by_states(
         self,
@@ -110,6 +127,7 @@ class Evaluator:
         lane: Lane,
         number: int,
         bounds: np.ndarray,
+        which: np.ndarray,
         columns: list[Column | None],
     ) -> None:
         keys = found.at.size
@@ -117,8 +135,11 @@ class Evaluator:
         start = _starts(found.data, found.at, owner, within)
         windows = list(dict.fromkeys(window for _, window, _ in lane.features))
         rows, queries = [], []
+        limits = bounds[which[owner]]
         for place, window in enumerate(windows):
-            inside = np.flatnonzero((start >= bounds[window, 0]) & (start < bounds[window, 1]))
+            inside = np.flatnonzero(
+                (start >= limits[:, window, 0]) & (start < limits[:, window, 1])
+            )
             rows.append(inside)
             queries.append(owner[inside] + place * keys)
         chosen = pa.array(np.concatenate(rows))
@@ -133,11 +154,11 @@ class Evaluator:
             result = results[lowered.function].slice(windows.index(window) * keys, keys)
             columns[feature] = _column(result, lowered.function.of_nothing)
 
-    def _by_rows(self, found: Found, at: int, columns: list[Column | None]) -> None:
+    def _by_rows(self, found: Found, times: Sequence[int], columns: list[Column | None]) -> None:
         keys = found.at.size
         events = events_of(self.served, decode_rows(found))
         queries = QueryTimes(
-            pa.table({"k0": np.arange(keys)}), np.full(keys, at), np.ones(keys, np.bool_)
+            pa.table({"k0": np.arange(keys)}), np.array(times, np.int64), np.ones(keys, np.bool_)
         )
         results = group_features(self.served.group, events, queries)
         for number, (feature, result) in enumerate(zip(self.served.features, results, strict=True)):
@@ -146,9 +167,9 @@ class Evaluator:
 
 def _column(result: pa.Array, of_nothing: int | None) -> Column:
     values = python_values(result)
-    if of_nothing is None:
-        return Column(values, [value is None for value in values])
-    return Column(values, [value is None or value == of_nothing for value in values])
+    if of_nothing is not None:
+        return Column(values, [value is None or value == of_nothing for value in values])
+    return Column(values, [value is None for value in values] if None in values else None)
 
 
 def python_values(array: pa.Array) -> list[Any]:
@@ -183,24 +204,13 @@ def _maker(type_: pa.DataType) -> Any:
 
 
 @njit(cache=True, nogil=True)
-def _evaluate(
-    data: Any,
-    at: Any,
-    bounds: Any,
-    window: Any,
-    count_column: Any,
-    column: Any,
-    part: Any,
-    width: Any,
-    result: Any,
-) -> Any:
-    """For each feature and key: an int64 and a float64, of which one is the result, and its state.
+def _evaluate(data: Any, at: Any, bounds: Any, which: Any, plan: Any) -> Any:
+    """For each feature and key: a word, int64 or the bits of a double, and what became of it.
 
     Column c of the words of a record with n cells is at n * (1 + c) after its positions.
     """
-    features, keys, windows = window.size, at.size, bounds.shape[0]
-    integers = np.zeros((features, keys), np.int64)
-    floats = np.zeros((features, keys), np.float64)
+    features, keys, windows = plan.shape[0], at.size, bounds.shape[1]
+    results = np.zeros((features, keys), np.int64)
     states = np.zeros((features, keys), np.uint8)
     first, last = np.zeros(windows, np.int64), np.zeros(windows, np.int64)
     for k in range(keys):
@@ -213,7 +223,7 @@ def _evaluate(
                 low, high = np.int64(0), n
                 while low < high:
                     middle = (low + high) // 2
-                    if data[base + middle] < bounds[w, side]:
+                    if data[base + middle] < bounds[which[k], w, side]:
                         low = middle + 1
                     else:
                         high = middle
@@ -222,10 +232,9 @@ def _evaluate(
                 else:
                     first[w] = low
         for f in range(features):
-            w = window[f]
-            counts, words = base + n * (1 + count_column[f]), base + n * (1 + column[f])
+            w, kind, two = plan[f, 0], plan[f, 3], plan[f, 4] == 2
+            counts, words = base + n * (1 + plan[f, 1]), base + n * (1 + plan[f, 2])
             total, a, b = np.int64(0), np.int64(0), np.int64(0)
-            kind, two = part[f], width[f] == 2
             for i in range(first[w], last[w]):
                 count = data[counts + i]
                 if count == 0:
@@ -238,8 +247,9 @@ def _evaluate(
                 total += count
             if kind >= 6:  # EARLIEST, LATEST: the time comes first, then the value
                 a = b
-            integers[f, k], floats[f, k], states[f, k] = lower_words(result[f], total, a, b)
-    return integers, floats, states
+            word, double, states[f, k] = lower_words(plan[f, 5], total, a, b)
+            results[f, k] = np.float64(double).view(np.int64) if plan[f, 6] else word
+    return results, states
 
 
 @njit(cache=True, nogil=True)

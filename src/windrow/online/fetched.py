@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
 
@@ -18,7 +18,7 @@ class Status(Enum):
     STALE = "stale"
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Fetched:
     """Features of some keys at one time, column by column.
 
@@ -44,16 +44,29 @@ class Fetched:
         ]
 
 
+class Request(NamedTuple):
+    """Features of keys that are asked for: at a time or now, all of them or some by name."""
+
+    name: str
+    keys: Sequence[Mapping[str, Any]]
+    at: int | None = None
+    features: Sequence[str] | None = None
+
+
+Outcome = Fetched | Exception
+Done = Callable[[list[Outcome] | None], None]
+
+
 class Served(Protocol):
     """What a server needs to know of everything that can be fetched.
 
     Its methods may be called from several threads at once. `waits` says that they may have to wait
-    for another machine; a server then never calls them where others would wait, too.
+    for a store; a server then calls only `fetch_soon` where others would wait, too.
     """
 
     @property
     def waits(self) -> bool:
-        """Whether a fetch may wait for another machine."""
+        """Whether a fetch may have to wait."""
 
     def names(self) -> list[str]:
         """The groups, joins and views that can be fetched."""
@@ -72,6 +85,16 @@ class Served(Protocol):
         """The features of keys at a time, by default now; of all features, or of some by name.
 
         Input that is wrong is a RequestError, which says what is wrong with which key.
+        """
+
+    def fetch_all(self, requests: Sequence[Request]) -> list[Outcome]:
+        """The answer to each request, or its error: that of one is nothing to the others."""
+
+    def fetch_soon(self, requests: Sequence[Request], done: Done) -> bool:
+        """The same on an event loop, without waiting; `done` is called there with the outcomes.
+
+        False if that is not possible now, and nothing is under way. `done` is given None if it
+        turned out not to be. In both cases `fetch_all` answers, or says what is wrong.
         """
 
 

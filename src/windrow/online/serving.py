@@ -13,9 +13,9 @@ from windrow.features.inputs.groups import GroupInputs, check_keys
 from windrow.features.inputs.queries import QueryInputs
 from windrow.features.strategies.group_events import feature_fields
 from windrow.online.deriving import derive_online
-from windrow.online.fetch import ServedGroupUse, ServedJoin, join_note, version_of
 from windrow.online.follow import Followed, Follower
 from windrow.online.generations import sweep
+from windrow.online.plans import ServedGroupUse, ServedJoin, join_note, version_of
 from windrow.online.stores.store import RecordStore
 from windrow.online.upload import Uploaded, serve_group, upload_group
 from windrow.spark.progress import Progress

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from windrow.errors import NotServedError, RequestError, StaleError, StorageUnavailableError
-from windrow.online.fetched import Description, Fetched, Status
+from windrow.online.fetched import Description, Done, Fetched, Outcome, Request, Status
 
 NOW = 1_715_923_103_596
 FRESH = NOW - 1500
@@ -152,6 +152,18 @@ class Fake:
             fresh_at=[FRESH] * len(wanted),
             version=description.version,
         )
+
+    def fetch_all(self, requests: Sequence[Request]) -> list[Outcome]:
+        found: list[Outcome] = []
+        for one in requests:
+            try:
+                found.append(self.fetch(one.name, one.keys, at=one.at, features=one.features))
+            except Exception as error:
+                found.append(error)
+        return found
+
+    def fetch_soon(self, requests: Sequence[Request], done: Done) -> bool:
+        return False
 
     def close(self) -> None:
         self.closed = True

@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Any
 
 from windrow.errors import DataError
-from windrow.online.fetched import Description, Fetched, Served
+from windrow.online.fetched import Description, Done, Fetched, Outcome, Request, Served
 from windrow.online.log.columns import copied
 from windrow.online.log.serving_log import ServingLog
 
@@ -41,15 +41,39 @@ class Logged:
         at: int | None = None,
         features: Sequence[str] | None = None,
     ) -> Fetched:
-        try:
-            found = self._served.fetch(name, keys, at=at, features=features)
-        except DataError as error:
-            # What should have been served, and was not, is part of what is compared.
-            self.log.failed(self._served.describe(name), keys, at, str(error))
-            raise
-        kept = copied(found) if self._copies else found
-        self.log.take(kept, at is not None, self._served.describe)
+        (found,) = self.fetch_all([Request(name, keys, at, features)])
+        if isinstance(found, Exception):
+            raise found
         return found
+
+    def fetch_all(self, requests: Sequence[Request]) -> list[Outcome]:
+        outcomes = self._served.fetch_all(requests)
+        self._take(requests, outcomes)
+        return outcomes
+
+    def fetch_soon(self, requests: Sequence[Request], done: Done) -> bool:
+        def take(outcomes: list[Outcome] | None) -> None:
+            if outcomes is not None:
+                self._take(requests, outcomes)
+            done(outcomes)
+
+        return self._served.fetch_soon(requests, take)
+
+    def _take(self, requests: Sequence[Request], outcomes: list[Outcome]) -> None:
+        for number, request in enumerate(requests):
+            try:
+                self._log(request, outcomes[number])
+            except Exception as error:  # of this request, and of no other
+                outcomes[number] = error
+
+    def _log(self, request: Request, found: Outcome) -> None:
+        if isinstance(found, Fetched):
+            kept = copied(found) if self._copies else found
+            self.log.take(kept, request.at is not None, self._served.describe)
+        elif isinstance(found, DataError):
+            # What should have been served, and was not, is part of what is compared.
+            described = self._served.describe(request.name)
+            self.log.failed(described, request.keys, request.at, str(found))
 
     def close(self) -> None:
         """Write what is left."""

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-import threading
-from collections.abc import Awaitable, Callable, MutableMapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 from functools import partial
 from time import perf_counter
 from typing import Any, TypeVar
@@ -14,24 +12,24 @@ from typing import Any, TypeVar
 import msgspec
 
 from windrow.errors import WindrowError
-from windrow.online.fetched import Fetched, Served
+from windrow.online.fetched import Fetched, Request, Served
 from windrow.online.log.logged import Logged
-from windrow.online.server import answers, feast, openapi, page
+from windrow.online.server import feast, openapi, page
 from windrow.online.server.catalogue import Catalogue, Entry
 from windrow.online.server.describing import listed, shown
-from windrow.online.server.limits import INLINE_KEYS, Limits
+from windrow.online.server.features import Features
+from windrow.online.server.limits import Limits
 from windrow.online.server.logs import Log
 from windrow.online.server.metrics import CONTENT_TYPE, Tallies
 from windrow.online.server.mounted import Mounted
 from windrow.online.server.refusals import (
     JSON,
-    RETRY,
     Headers,
     Refusal,
-    of_decoding,
     of_error,
 )
 from windrow.online.server.tokens import Tokens
+from windrow.online.server.turns import Turns
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -65,7 +63,7 @@ class App:
         *,
         features: bool = True,
     ) -> None:
-        self.mounted, self._has_features = mounted, features
+        self.mounted, self.has_features = mounted, features
         self.limits = limits or Limits()
         self.tallies = tallies or Tallies()
         self.log = log or Log()
@@ -77,8 +75,11 @@ class App:
             self.tallies.figures = served.log.figures
             served.log.report = lambda text: self.log.write("warning", "serving_log", message=text)
         self._catalogue = Catalogue(served)
-        self._pool = ThreadPoolExecutor(self.limits.threads, thread_name_prefix="fetch")
-        self._at_work, self._lock = 0, threading.Lock()
+        self._turns = Turns(served, self.limits)
+        self._looking: dict[str, asyncio.Future[Entry]] = {}
+        self.features = Features(
+            self._catalogue, self._turns, self.limits, self.tallies, self._look_up, self._refused
+        )
         self._routes: dict[str, tuple[str, str, Callable[[Receive], Awaitable[Answered]]]] = {
             "/get-online-features": ("feast", "POST", self._feast),
             "/v1/features": ("names", "GET", self._names),
@@ -101,22 +102,16 @@ class App:
             await self._answer_mounted(mounted, scope, receive, send)
             return
         try:
-            if not self._has_features and path not in _HEALTH:
+            if not self.has_features and path not in _HEALTH:
                 route = "elsewhere"
                 raise _elsewhere(mounted, path)
             if self.tokens and path != LIVE and not self.tokens.accept(scope["headers"]):
                 route = "refused"
-                raise _unauthorized()
-            if method == "POST" and path.startswith(FEATURES):
-                body, headers = await self._features(path[len(FEATURES) :], receive)
-            else:
-                route, answer = self._route(path, method)
-                body, headers = await answer(receive)
+                raise unauthorized()
+            route, answer = self._route(path, method)
+            body, headers = await answer(receive)
         except Gone:
             return
-        except Refusal as refusal:
-            status, body, headers = refusal.status, refusal.body, refusal.headers
-            self.tallies.error(refusal.code)
         except Exception as error:
             failure = self._refused(error)
             status, body, headers = failure.status, failure.body, failure.headers
@@ -130,7 +125,7 @@ class App:
         seconds = perf_counter() - began
         self.tallies.request(route, status, seconds)
         if self.log.requests:
-            self._log_request(scope, route, status, len(body), seconds)
+            self.log_request(scope, route, status, len(body), seconds)
 
     async def _answer_mounted(
         self, mounted: Mounted, scope: Scope, receive: Receive, send: Send
@@ -153,25 +148,9 @@ class App:
         seconds = perf_counter() - began
         self.tallies.request("mounted", status, seconds)
         if self.log.requests:
-            self._log_request(scope, "mounted", status, size, seconds)
+            self.log_request(scope, "mounted", status, size, seconds)
 
     # Features
-
-    async def _features(self, name: str, receive: Receive) -> Answered:
-        body = await self._body(receive)
-        entry = self._catalogue.known(name) or await self._look_up(name)
-        try:
-            request = entry.decoder.decode(body)
-        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-            raise of_decoding(error) from None
-        keys, features = request.keys, request.features
-        if entry.settle:
-            entry.settle_rows(keys)
-        if features is not None:
-            entry.check_features(features)
-            features = list(dict.fromkeys(features))
-        entry, fetched = await self._fetch(entry, keys, answers.time_of(request.at), features)
-        return answers.encode(fetched, entry), _JSON
 
     async def _feast(self, receive: Receive) -> Answered:
         question = feast.decode(await self._body(receive))
@@ -195,45 +174,27 @@ class App:
     ) -> tuple[Entry, Fetched]:
         """What is fetched, with the entry of the definition that it was computed by."""
         name = entry.description.name
-        if len(keys) > self.limits.keys:
-            raise Refusal(
-                "too_large", f"{len(keys)} keys are more than the {self.limits.keys} allowed"
-            )
-        if self._waits or len(keys) > INLINE_KEYS:
-            call = partial(self._served.fetch, name, keys, at=at, features=features)
-            fetched = await self._in_thread(call)
-        else:
-            fetched = self._served.fetch(name, keys, at=at, features=features)
+        self.limits.check_keys(len(keys))
+        fetched = await self._turns.fetched(Request(name, keys, at, features))
         self.tallies.fetched(name, len(keys), fetched.fresh_at)
         if fetched.version and fetched.version != entry.description.version:
             entry = await self._look_up(name)  # it has changed since
         return entry, fetched
 
     async def _look_up(self, name: str) -> Entry:
-        return await self._ask(partial(self._catalogue.look_up, name))
+        """The entry of a name, as it is now; who asks for one that is being looked up joins in."""
+        if not self._waits:
+            return self._catalogue.look_up(name)
+        task = self._looking.get(name)
+        if task is None:
+            call = partial(self._catalogue.look_up, name)
+            task = asyncio.ensure_future(self._turns.in_thread(call))
+            self._looking[name] = task
+            task.add_done_callback(lambda _: self._looking.pop(name))
+        return await asyncio.shield(task)
 
     async def _ask(self, call: Callable[[], T]) -> T:
-        return await self._in_thread(call) if self._waits else call()
-
-    async def _in_thread(self, call: Callable[[], T]) -> T:
-        """Run it beside the others, for a bounded time, if there are not too many already."""
-        with self._lock:
-            if self._at_work >= self.limits.threads + self.limits.waiting:
-                raise Refusal("busy", "too many requests are waiting already", headers=[RETRY])
-            self._at_work += 1
-        future = self._pool.submit(call)
-        future.add_done_callback(self._done)  # later than a timeout: a thread cannot be ended
-        try:
-            async with asyncio.timeout(self.limits.timeout):
-                return await asyncio.wrap_future(future)
-        except TimeoutError:
-            raise Refusal(
-                "too_slow", f"no answer within {self.limits.timeout:g} seconds", headers=[RETRY]
-            ) from None
-
-    def _done(self, _: Future[Any]) -> None:
-        with self._lock:
-            self._at_work -= 1
+        return await self._turns.in_thread(call) if self._waits else call()
 
     async def _body(self, receive: Receive) -> bytes:
         """All of a body, or a refusal as soon as it is too long."""
@@ -257,6 +218,7 @@ class App:
     ) -> tuple[str, Callable[[Receive], Awaitable[Answered]]]:
         if path.startswith(FEATURES):
             name = path[len(FEATURES) :]
+            # A POST never comes here: connections answer it by `features`.
             route, allowed, answer = "describe", "GET, POST", partial(self._describe, name)
         elif path in self._routes:
             route, allowed, answer = self._routes[path]  # type: ignore[assignment]
@@ -281,7 +243,7 @@ class App:
     async def _ready(self, receive: Receive) -> Answered:
         if self.closing:
             raise Refusal("not_ready", "the server is stopping")
-        if self._has_features and not await self._ask(self._served.names):
+        if self.has_features and not await self._ask(self._served.names):
             raise Refusal("not_ready", "nothing is served yet; run `windrow upload`")
         return b'{"status":"ready"}', _JSON
 
@@ -300,6 +262,8 @@ class App:
 
     def _refused(self, error: Exception) -> Refusal:
         """The refusal for an error; what is not the client's fault is logged, and not shown."""
+        if isinstance(error, Refusal):
+            return error
         refusal = of_error(error) if isinstance(error, WindrowError) else None
         if refusal is None:
             id = secrets.token_hex(8)
@@ -309,8 +273,8 @@ class App:
             self.log.write("error", "unavailable", message=str(error))
         return refusal
 
-    def _log_request(
-        self, scope: Scope, route: str, status: int, size: int, seconds: float
+    def log_request(
+        self, scope: Mapping[str, Any], route: str, status: int, size: int, seconds: float
     ) -> None:
         client = scope.get("client")
         self.log.write(
@@ -327,7 +291,7 @@ class App:
 
     def close(self) -> None:
         """Let go of what the worker holds."""
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._turns.close()
         if self.mounted is not None:
             self.mounted.close()
         close = getattr(self._served, "close", None)
@@ -345,7 +309,8 @@ def _elsewhere(mounted: Mounted | None, path: str) -> Refusal:
     return refusal
 
 
-def _unauthorized() -> Refusal:
+def unauthorized() -> Refusal:
+    """For who gives no token that is known."""
     return Refusal(
         "unauthorized",
         "give a token that is known here: `Authorization: Bearer ...`",

@@ -6,6 +6,7 @@ import resource
 from dataclasses import dataclass
 
 from windrow.errors import OptionError
+from windrow.online.server.refusals import Refusal
 
 SPARE_FILES = 64  # descriptors that are not connections: the store, logs, pipes
 INLINE_KEYS = 256  # requests with more are fetched in a thread, beside the others
@@ -33,6 +34,11 @@ class Limits:
                 raise OptionError(
                     f"the limit of {name} is {getattr(self, name)}; give at least {least}"
                 )
+
+    def check_keys(self, count: int) -> None:
+        """Refuse a request for too many keys."""
+        if count > self.keys:
+            raise Refusal("too_large", f"{count} keys are more than the {self.keys} allowed")
 
     @property
     def most_connections(self) -> int:

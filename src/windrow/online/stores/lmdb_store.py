@@ -18,7 +18,7 @@ import lmdb
 from windrow.online.stores.chunks import Record, chunks
 from windrow.online.stores.lmdb_environment import Opened, Transaction, opened
 from windrow.online.stores.lmdb_failures import explain
-from windrow.online.stores.store import Fold, RecordStore, StoreSize, check_distinct, folded
+from windrow.online.stores.store import Fold, Read, RecordStore, StoreSize, check_distinct, folded
 
 T = TypeVar("T")
 
@@ -45,9 +45,11 @@ class LmdbStore(RecordStore):
     def is_local(self) -> bool:
         return True
 
-    def read(
-        self, notes: Sequence[str], keys: Sequence[bytes]
-    ) -> tuple[list[bytes | None], list[bytes | None]]:
+    @property
+    def waits(self) -> bool:
+        return False
+
+    def read(self, notes: Sequence[str], keys: Sequence[bytes]) -> Read:
         while True:
             found = self._opened
             # As `Opened.is_current` does, without the calls: this is what every fetch waits for.

@@ -18,7 +18,7 @@ from windrow.online.stores.chunks import chunks
 from windrow.online.stores.redis_address import RedisAddress
 from windrow.online.stores.redis_scripts import REPLACE, REPLACE_NOTE, replacement
 from windrow.online.stores.redis_server import Server
-from windrow.online.stores.store import Fold, RecordStore, StoreSize, check_distinct, folded
+from windrow.online.stores.store import Fold, Read, RecordStore, StoreSize, check_distinct, folded
 
 _LOADED, _LOADED_BYTES = 1000, 4 << 20  # by one command: others wait meanwhile
 _READ = 1000
@@ -50,9 +50,11 @@ class RedisStore(RecordStore):
     def is_local(self) -> bool:
         return self._arguments[0].is_local
 
-    def read(
-        self, notes: Sequence[str], keys: Sequence[bytes]
-    ) -> tuple[list[bytes | None], list[bytes | None]]:
+    @property
+    def waits(self) -> bool:
+        return True
+
+    def read(self, notes: Sequence[str], keys: Sequence[bytes]) -> Read:
         names = [self._notes + name.encode() for name in notes]
         if not names and not keys:
             return [], []

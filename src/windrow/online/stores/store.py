@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from windrow.errors import OptionError
 
+Read = tuple[list[bytes | None], list[bytes | None]]  # notes and records
 Fold = Callable[[Sequence[bytes | None]], Sequence[bytes | None]]
 
 
@@ -35,11 +36,24 @@ class RecordStore(ABC):
     def is_local(self) -> bool:
         """Whether only processes of this machine reach it."""
 
+    @property
     @abstractmethod
-    def read(
-        self, notes: Sequence[str], keys: Sequence[bytes]
-    ) -> tuple[list[bytes | None], list[bytes | None]]:
+    def waits(self) -> bool:
+        """Whether a read may have to wait for another process."""
+
+    @abstractmethod
+    def read(self, notes: Sequence[str], keys: Sequence[bytes]) -> Read:
         """Notes and records as they were at one moment; None for those that are not there."""
+
+    def read_soon(
+        self, notes: Sequence[str], keys: Sequence[bytes], done: Callable[[Read | None], None]
+    ) -> bool:
+        """The same on an event loop, without waiting: `done` is called there with what was read.
+
+        False if that is not possible now, and nothing is under way. `done` is given None if an
+        answer did not come; `read` then tries again, or says what is wrong.
+        """
+        return False
 
     @abstractmethod
     def load(self, records: Iterable[tuple[bytes, bytes]]) -> None:
