@@ -5,58 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
+from served_records import HOUR, NOW, filled
 from serving_worker import Start
 
-from windrow import EventSource, GroupBy, agg
-from windrow.features.inputs.layout import EVENT_TIME, Layout
 from windrow.online.fetch import Fetcher
-from windrow.online.folding import Batch, Folding
-from windrow.online.generations import Generation, GroupNote, note_name
-from windrow.online.keys import key_bytes
-from windrow.online.served import ServedGroup
 from windrow.online.stores.opening import open_store
-from windrow.online.stores.store import RecordStore
-
-NOW = 1_717_200_000_000
-HOUR = 3_600_000
-
-
-def group() -> GroupBy:
-    return GroupBy(
-        "activity",
-        EventSource("views", table="views", time="ts"),
-        ["user"],
-        [
-            agg.count("price").over("1h", "7d"),
-            agg.sum("price").over("7d"),
-            agg.last("page").over("7d"),
-            agg.last_k("page", 2).over("7d"),
-            agg.histogram("page").over("7d"),
-        ],
-        max_staleness="1h",
-    )
-
-
-def filled(store: RecordStore) -> None:
-    """Records of two users, as an upload writes them."""
-    layout = Layout((pa.string(),), ("price", "page"), (pa.float64(), pa.string()), (), False)
-    made = ServedGroup(group(), layout, HOUR, False)
-    served = ServedGroup.from_json(made.to_json())
-    rows = pa.table(
-        {
-            "k0": ["ann", "bob", "ann", "ann"],
-            EVENT_TIME: [NOW - 3, NOW - 2 * HOUR, NOW - 5 * HOUR, NOW + 5],
-            "v0": [1.5, float("nan"), 2.25, 100.0],
-            "v1": ["home", "a/b", None, "later"],
-        }
-    )
-    batch = Batch.of(served, rows)
-    records = Folding(served, batch, NOW, (0,))([None] * batch.keys.num_rows)
-    store.load(zip(key_bytes(1, batch.keys), records, strict=True))
-    generation = Generation(1, served, NOW, (0,), (NOW,), True)
-    store.change_note(note_name("activity"), lambda _: GroupNote(generation).written())
 
 
 @pytest.fixture

@@ -63,9 +63,11 @@ class Connection(HttpToolsProtocol):
         """Parse what has come; a head must not be too long."""
         if self.parser is None:
             return
+        before = self.scope
         super().data_received(data)
         if self.cycle is None or self.cycle.scope is not self.scope:
-            self._head_bytes += len(data)
+            # Of what a head began in, an unknown part belongs to requests before it.
+            self._head_bytes = self._head_bytes + len(data) if self.scope is before else 0
             if self._head_bytes > HEAD_BYTES:
                 self.refuse(Refusal("head_too_large", f"a head has at most {HEAD_BYTES} bytes"))
         elif self._head_bytes:

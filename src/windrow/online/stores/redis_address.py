@@ -26,6 +26,11 @@ class RedisAddress:
     shown: str
     is_local: bool
 
+    @property
+    def is_encrypted(self) -> bool:
+        """Whether TLS is spoken."""
+        return self.shown.startswith("rediss:")
+
     @staticmethod
     def parse(text: str) -> RedisAddress:
         """

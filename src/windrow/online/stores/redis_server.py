@@ -85,6 +85,12 @@ class Server:
                 self._endure(what, error, patience)
                 repeated = b"1"
 
+    def connected(self) -> AbstractConnection:
+        """A connection of its own for who asks; a RedisError if there is none to be had."""
+        made = self._made()
+        made.connect()  # type: ignore[no-untyped-call]
+        return made
+
     def close(self) -> None:
         self._mine = threading.local()
 
@@ -115,8 +121,12 @@ class Server:
                 return found
         except AttributeError:
             pass
-        made: AbstractConnection = self._pool.connection_class(**self._pool.connection_kwargs)
+        made = self._made()
         self._mine.connection = os.getpid(), made
+        return made
+
+    def _made(self) -> AbstractConnection:
+        made: AbstractConnection = self._pool.connection_class(**self._pool.connection_kwargs)
         return made
 
     def _drop(self) -> None:

@@ -6,6 +6,7 @@ Everything is a plain string, and its name says what it is: `windrow:NAMESPACE:r
 
 from __future__ import annotations
 
+import asyncio
 import random
 import re
 import time
@@ -16,6 +17,7 @@ from typing import Any
 from windrow.errors import CommitConflictError, StorageError
 from windrow.online.stores.chunks import chunks
 from windrow.online.stores.redis_address import RedisAddress
+from windrow.online.stores.redis_pipeline import Pipeline
 from windrow.online.stores.redis_scripts import REPLACE, REPLACE_NOTE, replacement
 from windrow.online.stores.redis_server import Server
 from windrow.online.stores.store import Fold, Read, RecordStore, StoreSize, check_distinct, folded
@@ -39,6 +41,7 @@ class RedisStore(RecordStore):
         self._names = f"windrow:{namespace}:names".encode()
         self._server = Server(address, timeout)
         self._checked = False
+        self._pipeline: Pipeline | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), self._arguments
@@ -63,6 +66,25 @@ class RedisStore(RecordStore):
             "the store cannot be read", "MGET", *names, *[prefix + key for key in keys]
         )
         return found[: len(names)], found[len(names) :]
+
+    def read_soon(
+        self, notes: Sequence[str], keys: Sequence[bytes], done: Callable[[Read | None], None]
+    ) -> bool:
+        if self._arguments[0].is_encrypted:
+            return False  # a socket that is written when it reads, and the other way round
+        pipeline = self._pipeline
+        if pipeline is None or pipeline.loop is not asyncio.get_running_loop():
+            if pipeline is not None:
+                pipeline.close()
+            pipeline = self._pipeline = Pipeline(self._server, self._arguments[2])
+        names = [self._notes + name.encode() for name in notes]
+        count, prefix = len(names), self._records
+        names += [prefix + key for key in keys]
+
+        def take(found: list[bytes | None] | None) -> None:
+            done(None if found is None else (found[:count], found[count:]))
+
+        return pipeline.read(names, take)
 
     def load(self, records: Iterable[tuple[bytes, bytes]]) -> None:
         self._check()
@@ -150,6 +172,9 @@ class RedisStore(RecordStore):
 
     def close(self) -> None:
         self._server.close()
+        if self._pipeline is not None:
+            self._pipeline.close()
+            self._pipeline = None
 
     def _check(self) -> None:
         """Refuse to write to a server that would forget records when its memory is full."""
