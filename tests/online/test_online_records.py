@@ -112,9 +112,20 @@ def asked(
     found = Found.of(served, [records.get(key) for key in key_bytes(1, table)])
     sealed = found.heads(-(2**62), (0,)).sealed
     at = max(at, int(sealed.max()))
-    columns = Evaluator(served).features(found, at)
+    evaluator = Evaluator(served)
+    columns = evaluator.features(found, [at] * len(keys))
+    assert_times_do_not_mix(evaluator, found, [at + n % 3 * 3_700_001 for n in range(len(keys))])
     values = [[as_pairs(value) for value in c.values] for c in columns]
     return at, [list(row) for row in zip(*values, strict=True)]
+
+
+def assert_times_do_not_mix(evaluator: Evaluator, found: Found, times: list[int]) -> None:
+    """Keys that are asked for together, each at a time of its own, are as if all were at it."""
+    mixed = evaluator.features(found, times)
+    for time in set(times):
+        for one, other in zip(mixed, evaluator.features(found, [time] * len(times)), strict=True):
+            for number in [n for n, own in enumerate(times) if own == time]:
+                assert repr(one.values[number]) == repr(other.values[number])
 
 
 def as_pairs(value: Any) -> Any:
