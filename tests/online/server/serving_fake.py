@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import math
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
@@ -231,8 +232,15 @@ class Waiting(Fake):
 
     waits = True
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.waiting = threading.Event()  # since it began to
+
     def fetch(self, name: str, keys: Any, *, at: Any = None, features: Any = None) -> Fetched:
-        time.sleep(keys[0]["user_id"] / 1000 if keys else 0)
+        seconds = keys[0]["user_id"] / 1000 if keys else 0
+        if seconds:
+            self.waiting.set()
+        time.sleep(seconds)
         return super().fetch(name, keys, at=at, features=features)
 
 

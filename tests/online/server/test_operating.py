@@ -233,12 +233,15 @@ def test_the_page_loads_nothing_from_elsewhere(serving: Serving) -> None:
 
 
 def test_a_store_that_is_slow_delays_nobody_else(start: Start) -> None:
-    serving = start(Waiting(), Limits(timeout=0.2, threads=2, waiting=1))
+    served = Waiting()
+    serving = start(served, Limits(timeout=0.2, threads=2, waiting=1))
     path = "/v1/features/activity"
+    serving.post(path, {"keys": [{"user_id": 0}]})  # its description is known now
     slow = serving.connect()
     body = b'{"keys":[{"user_id":2000}]}'
     head = b"POST /v1/features/activity HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n"
     slow.sendall(head % len(body) + body)
+    assert served.waiting.wait(60)
     assert serving.post(path, {"keys": [{"user_id": 0}]})["at"] > 0  # meanwhile
     assert b" 504 " in slow.recv(4096)
     others = [serving.connect() for _ in range(4)]
