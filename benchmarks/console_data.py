@@ -23,8 +23,8 @@ from windrow.online.served import ServedGroup, travelling
 from windrow.project import Project
 from windrow.storage.store import Store
 from windrow.time import now_millis
-from windrow.views.commits import DEFINE, TICK, WRITE, Commit
-from windrow.views.history import History
+from windrow.views.history.commits import DEFINE, TICK, WRITE, Commit
+from windrow.views.history.history import History
 
 COLUMNS = pa.schema([("listing", pa.int64()), ("title", pa.string()), ("stars", pa.float64())])
 _FIELDS = [("listing", "long"), ("title", "string"), ("stars", "double")]

@@ -102,7 +102,7 @@ class Base:
 
     def tick(self) -> tuple[float, dict[str, float]]:
         """Changes into both tables, then one tick: its seconds, and those of each view's job."""
-        from windrow.views.jobs import ViewJob
+        from windrow.views.run.jobs import ViewJob
 
         for name, change in self._batch().items():
             if change.num_rows:

@@ -1,9 +1,9 @@
 """Draw the map of the rooms from the imports that are in the code.
 
-`make rooms` writes `rooms.svg` and `rooms_features.svg`, and the tables of `rooms.md`; a test
-checks that they are up to date. A room is a module or a package directly beneath the one that is
-drawn. Arrows point from a room to those it imports from; one that other arrows already imply is
-left out of the drawing, but not of the table.
+`make rooms` writes the maps (`rooms.svg`, and one each for the larger rooms) and the tables of
+`rooms.md`; a test checks that they are up to date. A room is a module or a package directly beneath
+the one that is drawn. Arrows point from a room to those it imports from; one that other arrows
+already imply is left out of the drawing, but not of the table.
 """
 
 from __future__ import annotations
@@ -20,7 +20,11 @@ from pathlib import Path
 import grimp
 
 FOLDER = Path(__file__).parent
-MAPS = {"windrow": "rooms.svg", "windrow.features": "rooms_features.svg"}
+MAPS = {
+    "windrow": "rooms.svg",
+    "windrow.features": "rooms_features.svg",
+    "windrow.views": "rooms_views.svg",
+}
 
 BOX, LEVEL, PAD = (132, 34), 74, 16
 STYLE = """

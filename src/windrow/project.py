@@ -42,9 +42,9 @@ if TYPE_CHECKING:
     from windrow.online.streams.running import Streams
     from windrow.online.upload import Uploaded
     from windrow.views.costs.catalogue import Line
-    from windrow.views.engine import TickSummary
-    from windrow.views.statements import Statements
-    from windrow.views.table import Table
+    from windrow.views.engine.ticker import TickSummary
+    from windrow.views.statements.statements import Statements
+    from windrow.views.tables.table import Table
 
 
 class Project:
@@ -92,7 +92,7 @@ class Project:
     @functools.cached_property
     def _statements(self) -> Statements:
         """Opened with the first statement: a project of backfills alone has no history."""
-        from windrow.views.statements import Statements
+        from windrow.views.statements.statements import Statements
 
         return Statements(self._engine, self._store, progress_for(self.spark, self._progress))
 
@@ -209,8 +209,8 @@ class Project:
             self._statements.history.refresh()
             return self._statements.cost_lines(view, exact=exact)
         from windrow.views.costs.catalogue import arrangements
-        from windrow.views.history import History
-        from windrow.views.names import Names
+        from windrow.views.history.history import History
+        from windrow.views.relations.names import Names
 
         history = History(self._store)
         return arrangements(Names(history), history, view)

@@ -42,7 +42,7 @@ from windrow.shard.spec import ShardSpec, by_hash  # noqa: E402
 from windrow.sources.columns import Taken  # noqa: E402
 from windrow.sources.files import FileRows, ParquetFiles  # noqa: E402
 from windrow.storage.store import Store  # noqa: E402
-from windrow.views.history import History  # noqa: E402
+from windrow.views.history.history import History  # noqa: E402
 
 SCHEMA = pa.schema([("k", pa.int64()), ("name", pa.string()), ("x", pa.float64())])
 KINDS = ("flip", "flip", "flip", "flip", "truncate", "empty", "swap", "delete")

@@ -26,7 +26,7 @@ from view_statements import FROM_SOURCES, TABLES, Expected, Generator, Scene, St
 import windrow  # noqa: E402
 from windrow.storage.leases import live_leases  # noqa: E402
 from windrow.storage.store import Store  # noqa: E402
-from windrow.views.verify import verify_history  # noqa: E402
+from windrow.views.history.verify import verify_history  # noqa: E402
 
 SCENES = {"tables": TABLES, "sources": FROM_SOURCES}
 HOW = ("driver", "driver", "driver", "step", "step", "step", "step", "jvm")  # at the end

@@ -78,7 +78,7 @@ def stop_at_commit(module: Any, stop: str, gate: str) -> None:
 
 
 def run_statements(request: dict[str, Any]) -> None:
-    from windrow.views import engine
+    from windrow.views.engine import ticker
     from windrow.views.run import stages
     from windrow.workspace import Workspace
 
@@ -89,7 +89,7 @@ def run_statements(request: dict[str, Any]) -> None:
             wait_at(request["gate"])
             return super().__call__(batches)
 
-    engine.LARGE = 0
+    ticker.LARGE = 0
     project = Workspace.load(request["projects"][0]).project()
     for number, statement in enumerate(request["statements"]):
         if number == request.get("stop"):

@@ -28,7 +28,7 @@ from windrow.online.server.tokens import Tokens
 from windrow.project import Project
 from windrow.storage.store import Store
 from windrow.storage.underway import noted
-from windrow.views.tick_failures import note_failure
+from windrow.views.engine.tick_failures import note_failure
 
 PAGES = [
     "",

@@ -25,9 +25,10 @@ from windrow.shard.append import BatchWriter, sort_and_consolidate
 from windrow.shard.spec import ShardSpec
 from windrow.storage.checksum import checksum
 from windrow.storage.store import Store
-from windrow.views import history_files, maintain
-from windrow.views.commits import Commit
-from windrow.views.history import History
+from windrow.views.history import files as history_files
+from windrow.views.history import maintain
+from windrow.views.history.commits import Commit
+from windrow.views.history.history import History
 
 Request = dict[str, Any]
 CHECKPOINT_EVERY = 4

@@ -10,9 +10,9 @@ import pyarrow as pa
 
 from oracle import Oracle, count_updates
 from windrow.spark.tasks import WrittenFile
-from windrow.views.collections import Collection
-from windrow.views.commits import Commit
-from windrow.views.history import History
+from windrow.views.history.collections import Collection
+from windrow.views.history.commits import Commit
+from windrow.views.history.history import History
 
 SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.string())])
 

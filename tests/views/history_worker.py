@@ -18,9 +18,10 @@ from history_model import content, written
 
 from windrow.errors import CommitConflictError, TimeRangeError
 from windrow.storage.store import Store
-from windrow.views import history_files, maintain
-from windrow.views.commits import Commit
-from windrow.views.history import History
+from windrow.views.history import files as history_files
+from windrow.views.history import maintain
+from windrow.views.history.commits import Commit
+from windrow.views.history.history import History
 
 
 class Worker:

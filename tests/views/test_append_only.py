@@ -109,7 +109,7 @@ def test_monotonicity_is_derived(project: windrow.Project) -> None:
     for query, (grows, why) in DERIVED.items():
         parsed: Any = parse(statements.relations.session, query)
         frame = statements.relations.planned(parsed.plan)
-        plan = statements.views.plan("v", frame, settings_of(frame.sparkSession))
+        plan = statements.views.planning.plan("v", frame, settings_of(frame.sparkSession))
         found = growth(plan.root)
         assert found.only_grows is grows, (query, str(found))
         assert why in found.why, (query, str(found))

@@ -21,10 +21,11 @@ from oracle import Oracle
 from windrow import col
 from windrow.errors import OptionError, TimeRangeError
 from windrow.storage.store import Store
-from windrow.views import history_files, maintain
-from windrow.views.collections import Collection
-from windrow.views.commits import Commit
-from windrow.views.history import History
+from windrow.views.history import files as history_files
+from windrow.views.history import maintain
+from windrow.views.history.collections import Collection
+from windrow.views.history.commits import Commit
+from windrow.views.history.history import History
 
 UPDATES = st.lists(
     st.tuples(st.integers(0, 3), st.sampled_from("ab"), st.sampled_from([1, 1, 2, -1])), max_size=4

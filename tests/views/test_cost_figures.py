@@ -22,9 +22,9 @@ from windrow.views.costs.distinct import extrapolated, remaining
 from windrow.views.costs.estimates import Estimate
 from windrow.views.costs.measured import Measured
 from windrow.views.costs.ticks import OUTPUT, last_runs
-from windrow.views.names import Relation
 from windrow.views.plan.hints import GroupSize
 from windrow.views.plan.nodes import Arrangement, Node, ViewPlan
+from windrow.views.relations.names import Relation
 
 
 def stack(groups: int, size: int, expected: int) -> list[Level]:

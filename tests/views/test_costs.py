@@ -16,7 +16,7 @@ from windrow.errors import RelationNotFoundError, UnsupportedSQL
 from windrow.views.costs import estimates, sources
 from windrow.views.costs.catalogue import Line
 from windrow.views.costs.ticks import OUTPUT
-from windrow.views.definition import ViewDefinition
+from windrow.views.engine.definition import ViewDefinition
 
 ROWS = 3_000
 VIEWS = {

@@ -22,7 +22,7 @@ from windrow.errors import (
     SQLError,
     WindrowError,
 )
-from windrow.views import writing
+from windrow.views.tables import writing
 
 
 def version(project: wr.Project) -> int:

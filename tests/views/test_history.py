@@ -25,13 +25,13 @@ from windrow.errors import (
 from windrow.storage.leases import found_leases
 from windrow.storage.new_files import put_new
 from windrow.storage.store import Store
-from windrow.views import history as history_module
-from windrow.views import history_files
-from windrow.views.commits import Commit
-from windrow.views.history import History
-from windrow.views.history_files import CHECKPOINT_EVERY, HistoryFiles, checkpoint_name, record_name
-from windrow.views.history_state import State
-from windrow.views.roll_forward import roll_forward
+from windrow.views.history import files as history_files
+from windrow.views.history import history as history_module
+from windrow.views.history.commits import Commit
+from windrow.views.history.files import CHECKPOINT_EVERY, HistoryFiles, checkpoint_name, record_name
+from windrow.views.history.history import History
+from windrow.views.history.roll_forward import roll_forward
+from windrow.views.history.state import State
 
 
 @pytest.fixture
@@ -607,7 +607,7 @@ def test_one_process_maintains_at_a_time(store: Store, history: History) -> None
     (id,) = define(history)
     for _ in range(12):
         write(history, {id: [(1, "a", 1)]})
-    from windrow.views.claims import is_claimed
+    from windrow.views.history.claims import is_claimed
 
     with is_claimed(store.beneath("history/leases"), "maintain"):
         assert not history.maintain()

@@ -15,9 +15,9 @@ import pytest
 from history_model import SCHEMA, content, write
 
 from windrow.storage.store import Store
-from windrow.views.commits import Commit
-from windrow.views.history import History
-from windrow.views.history_files import HistoryFiles
+from windrow.views.history.commits import Commit
+from windrow.views.history.files import HistoryFiles
+from windrow.views.history.history import History
 
 KILLS = int(os.environ.get("WINDROW_HISTORY_KILLS", "4"))  # a campaign sets more
 ROWS = 15  # that each process commits, at least

@@ -13,11 +13,11 @@ from windrow import Shard
 from windrow.cli import DAMAGED, main
 from windrow.shard.verify import Repair
 from windrow.storage.store import Store
-from windrow.views import history_files
-from windrow.views.commits import Commit
-from windrow.views.history import History
-from windrow.views.history_files import checkpoint_name, record_name
-from windrow.views.verify import verify_history
+from windrow.views.history import files as history_files
+from windrow.views.history.commits import Commit
+from windrow.views.history.files import checkpoint_name, record_name
+from windrow.views.history.history import History
+from windrow.views.history.verify import verify_history
 
 
 @pytest.fixture

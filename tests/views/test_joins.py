@@ -92,10 +92,10 @@ def start(spark: Any, folder: Path, names: Any) -> History:
 def test_all_plans_equal_spark(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, large: bool
 ) -> None:
-    from windrow.views import engine
+    from windrow.views.engine import ticker
 
     if large:
-        monkeypatch.setattr(engine, "LARGE", 0)
+        monkeypatch.setattr(ticker, "LARGE", 0)
     rows = SharedRows(random.Random(11))
     history = start(spark, tmp_path, EXCHANGED if large else QUERIES)
     history.write(first_rows(rows))

@@ -125,9 +125,9 @@ def test_query(spark: Any, wrong: Callable[[str], dict[str, str]], topic: str, n
 
 def test_exchanged_ticks(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Large ticks exchange rows by key. Here every tick does, for each kind of operator."""
-    from windrow.views import engine
+    from windrow.views.engine import ticker
 
-    monkeypatch.setattr(engine, "LARGE", 0)
+    monkeypatch.setattr(ticker, "LARGE", 0)
     chosen = {name: cases(topic)[name] for topic, name in EXCHANGED}
     history = History.start(windrow.Project(tmp_path, spark=spark, progress=False), spark, TABLES)
     wrong = run(history, chosen, SharedRows(random.Random(f"exchanged {SEED}")))

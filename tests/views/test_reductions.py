@@ -97,11 +97,11 @@ def start(
 def test_all_plans_equal_spark(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, large: bool
 ) -> None:
-    from windrow.views import engine
+    from windrow.views.engine import ticker
 
     queries = QUERIES
     if large:
-        monkeypatch.setattr(engine, "LARGE", 0)
+        monkeypatch.setattr(ticker, "LARGE", 0)
         queries = {"in_place_by_group": QUERIES["in_place_by_group"]}
     live(start(spark, tmp_path, queries, ("basic",)), RowsOfOne(random.Random(7)))
 
@@ -110,11 +110,11 @@ def test_all_plans_equal_spark(
 def test_levels_equal_spark(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, large: bool
 ) -> None:
-    from windrow.views import engine
+    from windrow.views.engine import ticker
 
     queries = OF_EXTREMES
     if large:
-        monkeypatch.setattr(engine, "LARGE", 0)
+        monkeypatch.setattr(ticker, "LARGE", 0)
         queries = {"extremes_by_group": OF_EXTREMES["extremes_by_group"]}
     live(start(spark, tmp_path, queries, ("bucketed",)), RowsOfOne(random.Random(8)))
 
@@ -169,7 +169,7 @@ def test_the_extreme_is_retracted_again_and_again(spark: Any, tmp_path: Path) ->
 def test_what_changes_no_result_is_passed_to_nobody(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from windrow.views.jobs import ViewJob
+    from windrow.views.run.jobs import ViewJob
 
     runs: list[Any] = []
     run = ViewJob.run

@@ -9,7 +9,7 @@ import pytest
 
 import windrow
 from windrow.errors import SQLError, UnsupportedSQL, WindrowError
-from windrow.views.commits import Commit
+from windrow.views.history.commits import Commit
 
 
 def rows(project: windrow.Project, name: str) -> list[tuple[Any, ...]]:

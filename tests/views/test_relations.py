@@ -20,8 +20,8 @@ from windrow.errors import (
     UnsupportedSQL,
 )
 from windrow.spark.plans import items, kind, plan_of
-from windrow.views.relations import Relations
-from windrow.views.rows import repeated
+from windrow.views.relations.relations import Relations
+from windrow.views.relations.rows import repeated
 from windrow.views.times import millis, shown
 
 
@@ -341,7 +341,7 @@ def test_only_what_is_needed_is_read(
 ) -> None:
     from windrow.spark.parsing import parse
     from windrow.spark.statements import Query
-    from windrow.views import relations as module
+    from windrow.views.relations import relations as module
 
     whole = ask(wide, text)
     monkeypatch.setattr(module, "LARGE", 0)

@@ -19,7 +19,7 @@ from deltalake import DeltaTable, write_deltalake
 import windrow as wr
 from windrow.errors import DataError, RelationExistsError, SchemaError
 from windrow.shard import Shard
-from windrow.views.source_files import SourceFiles
+from windrow.views.sources.files import SourceFiles
 
 Row = tuple[Any, ...]  # k, v, ts
 ROWS = pa.schema([("k", pa.string()), ("v", pa.float64()), ("ts", pa.int64())])

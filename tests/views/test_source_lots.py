@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from windrow.sources.delta_log import DeltaCommit
-from windrow.views.source_lots import Lots
+from windrow.views.sources.lots import Lots
 
 
 class Table:

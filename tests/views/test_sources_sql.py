@@ -24,7 +24,7 @@ from windrow.errors import (
     UnsupportedSQL,
     WindrowError,
 )
-from windrow.views.source_files import SourceFiles
+from windrow.views.sources.files import SourceFiles
 
 Row = tuple[int, str]
 COLUMNS = "(id INT, shop STRING)"

@@ -170,9 +170,9 @@ def test_every_plan_equals_spark_exchanged(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Views are filled from rows that are there already, so all of them are thinned."""
-    from windrow.views import engine
+    from windrow.views.engine import ticker
 
-    monkeypatch.setattr(engine, "LARGE", 0)
+    monkeypatch.setattr(ticker, "LARGE", 0)
     history = start(spark, tmp_path)
     rng = random.Random(4)
     first = [(row(rng), rng.randrange(1, 3)) for _ in range(50)]
@@ -198,10 +198,10 @@ def stored_rows(project: windrow.Project, view: str) -> list[int]:
 def test_what_is_stored_is_bounded_by_k(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, large: bool
 ) -> None:
-    from windrow.views import engine
+    from windrow.views.engine import ticker
 
     if large:
-        monkeypatch.setattr(engine, "LARGE", 0)
+        monkeypatch.setattr(ticker, "LARGE", 0)
     project = windrow.Project(tmp_path, spark=spark, progress=False)
     project.sql("CREATE TABLE log (k INT, v INT) TBLPROPERTIES ('append_only' = 'true')")
     project.sql("INSERT INTO log SELECT id % 4, id FROM range(400)")

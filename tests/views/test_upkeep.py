@@ -11,9 +11,9 @@ import windrow
 from windrow.errors import StorageError
 from windrow.storage.leases import claim
 from windrow.storage.store import Store
-from windrow.views import engine
-from windrow.views.history import History
-from windrow.views.jobs import JobFolders
+from windrow.views.engine import engine
+from windrow.views.history.history import History
+from windrow.views.run.jobs import JobFolders
 
 VIEW = "CREATE MATERIALIZED VIEW counted AS SELECT k, count(*) AS n FROM t GROUP BY k"
 

@@ -19,7 +19,7 @@ from typing import Any
 import pyarrow as pa
 
 from windrow.updates import DIFF, TIME
-from windrow.views.rows import repeated
+from windrow.views.relations.rows import repeated
 
 Row = tuple[Any, ...]
 Change = tuple[Row, int]  # a row and how many copies of it come (or, negative, go)

@@ -19,9 +19,9 @@ from windrow.shard.verify import Problem, Repair, Verification, repair_shard, ve
 from windrow.storage.delta import first_line, open_table
 from windrow.storage.footers import check_file
 from windrow.storage.store import Store
-from windrow.views.collections import FOLDER as COLLECTIONS
-from windrow.views.history_files import FOLDER as HISTORY
-from windrow.views.verify import HistoryVerification, repair_history, verify_history
+from windrow.views.history.collections import FOLDER as COLLECTIONS
+from windrow.views.history.files import FOLDER as HISTORY
+from windrow.views.history.verify import HistoryVerification, repair_history, verify_history
 
 _DERIVED = ("arrangements", "tiles")  # folders whose shards a backfill rebuilds
 

@@ -39,7 +39,7 @@ from windrow.sources.stream_shard import open_stream, stream_uri
 from windrow.storage.delta import open_table
 from windrow.storage.records import read_record
 from windrow.storage.store import Store
-from windrow.views.history import History
+from windrow.views.history.history import History
 
 EVERY = 1.0  # seconds between two looks
 SELDOM = 10.0  # at what changes less

@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from windrow.shard.predicate import Predicate, col
 from windrow.updates import DIFF, TIME
-from windrow.views.collections import Collection
-from windrow.views.source_numbers import BASE, MISSING, NUMBER
+from windrow.views.history.collections import Collection
+from windrow.views.sources.numbers import BASE, MISSING, NUMBER
 
 SHOWN = 20  # rows and changes on a page
 READ = 2_000  # updates that are read at most to find them

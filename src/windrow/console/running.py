@@ -11,9 +11,9 @@ from windrow.console.text import length
 from windrow.storage.leases import found_leases
 from windrow.storage.store import Store
 from windrow.storage.underway import under_way
-from windrow.views.history import LEASES
-from windrow.views.history_files import FOLDER
-from windrow.views.tick_failures import last_failure
+from windrow.views.engine.tick_failures import last_failure
+from windrow.views.history.files import FOLDER
+from windrow.views.history.history import LEASES
 
 STALLED = 30_000  # milliseconds after which a micro-batch that has not ended may have been killed
 

@@ -16,9 +16,9 @@ from windrow.console.text import short
 from windrow.errors import WindrowError
 from windrow.views.costs.catalogue import TICKS, arrangements
 from windrow.views.costs.ticks import last_runs
-from windrow.views.describe import python_text
-from windrow.views.names import Names
-from windrow.views.source_numbers import NUMBER
+from windrow.views.relations.names import Names
+from windrow.views.sources.numbers import NUMBER
+from windrow.views.statements.describe import python_text
 
 _ATTEMPTS = 3
 

@@ -11,9 +11,9 @@ from windrow.views.costs.advice import Level, advise
 from windrow.views.costs.estimates import Estimate
 from windrow.views.costs.measured import Measured, counted, measured
 from windrow.views.costs.ticks import OUTPUT, OperatorRun, ViewRun, last_runs
-from windrow.views.history import History
-from windrow.views.names import Names, Relation
+from windrow.views.history.history import History
 from windrow.views.plan.nodes import Arrangement, ViewPlan
+from windrow.views.relations.names import Names, Relation
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -30,7 +30,6 @@ from pyspark.errors import PySparkException
 
 from windrow.errors import WindrowError
 from windrow.spark.catalyst import Catalyst
-from windrow.views.collections import Collection
 from windrow.views.costs.sizes import Column, Size, Sizes
 from windrow.views.costs.sources import (
     MeasuredSource,
@@ -41,6 +40,7 @@ from windrow.views.costs.sources import (
     stretch_source,
 )
 from windrow.views.costs.stacks import occupied, taken
+from windrow.views.history.collections import Collection
 from windrow.views.plan.hints import FAN_OUT
 from windrow.views.plan.inner import InnerJoin
 from windrow.views.plan.nodes import (

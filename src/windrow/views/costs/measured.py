@@ -21,7 +21,7 @@ from windrow.shard.part import CONSOLIDATED
 from windrow.shard.plan import SLICE_ROWS, runs_of
 from windrow.shard.scan import Counters, Scan, Slice
 from windrow.spark.session import parallelism
-from windrow.views.collections import Collection
+from windrow.views.history.collections import Collection
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

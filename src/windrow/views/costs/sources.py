@@ -20,9 +20,9 @@ from windrow.shard.scan import Counters, Scan, Slice
 from windrow.spark.catalyst import Catalyst
 from windrow.spark.schemas import spark_to_arrow_schema
 from windrow.updates import DIFF
-from windrow.views.collections import Collection
 from windrow.views.costs.distinct import extrapolated
 from windrow.views.costs.sizes import Each, Size, Sizes, substituted
+from windrow.views.history.collections import Collection
 from windrow.views.plan.nodes import Constant, Input, Node, Stateless
 from windrow.views.run.frames import Frames
 from windrow.views.run.pieces import Piece

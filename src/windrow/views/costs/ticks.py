@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import astuple, dataclass
 from typing import Any
 
-from windrow.views.jobs import ViewJob
+from windrow.views.run.jobs import ViewJob
 from windrow.views.run.task import Reported
 
 OUTPUT = -1

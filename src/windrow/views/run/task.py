@@ -36,7 +36,7 @@ from windrow import errors
 from windrow.errors import StorageError, WindrowError
 from windrow.spark.tasks import Written, WrittenFile
 from windrow.storage.store import Store
-from windrow.views.collections import Collection
+from windrow.views.history.collections import Collection
 from windrow.views.plan.nodes import Results
 from windrow.views.run.results import results_of
 from windrow.views.run.weighted import Weighted
@@ -72,7 +72,7 @@ class Arranged:
 
 @dataclass(frozen=True)
 class Probe:
-    """How much of a job is run to find out what fails (see `windrow.views.diagnosis`).
+    """How much of a job is run to find out what fails (see `windrow.views.run.diagnosis`).
 
     Stages after `stage` read what comes and pass nothing on. That one passes on some of its rows,
     those from `start` on and before `end`, and shows the first of them.

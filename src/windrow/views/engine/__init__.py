@@ -1,0 +1,1 @@
+"""The engine of views: defining, planning, filling and ticking them."""

@@ -1,0 +1,1 @@
+"""SQL, statement by statement: parsed by Spark, done by whoever knows how."""
