@@ -104,10 +104,10 @@ def test_small_samples_are_extrapolated(
 ) -> None:
     monkeypatch.setattr(sources, "SAMPLE_ROWS", ROWS // 4)
     found = {line.collection: line.records for line in project.costs(exact=True)}
-    engine = project._statements.views
-    for name, job in ((job.name, job) for job in engine._ordered_jobs()):
+    planning = project._statements.views.planning
+    for name, job in ((job.name, job) for job in planning.ordered_jobs()):
         settings = ViewDefinition.from_json(project._statements.history.catalogue[name]).settings
-        made = engine._estimates(job.plan, settings)
+        made = planning.estimates(job.plan, settings)
         for arrangement, one in made.items():
             records = found[job.places[arrangement]]
             assert records / 2 - 9 <= one.records <= 2 * records + 9, (name, one, records)

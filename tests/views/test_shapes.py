@@ -53,7 +53,7 @@ def test_stages_with_nothing_between_them_are_one_process(spark: Any, tmp_path: 
     }
     for number, (query, processes) in enumerate(wanted.items()):
         project.sql(f"CREATE MATERIALIZED VIEW v{number} AS {query}")
-        job = project._statements.views._jobs[f"v{number}"][1]
+        job = project._statements.views.planning._jobs[f"v{number}"][1]
         plan = job.prepare()[1]._jdf.queryExecution().executedPlan().toString()
         assert plan.count("MapInArrow") == processes, plan
     project.sql("INSERT INTO t VALUES (1, 1, 'a'), (2, 1, 'b'), (NULL, 2, NULL), (1, 4, 'a')")

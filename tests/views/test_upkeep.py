@@ -32,7 +32,7 @@ def test_ticks_upkeep_and_close(tmp_path: Path, spark: Any, monkeypatch: Any) ->
     with windrow.Project(tmp_path, spark=spark) as project:
         project.sql("CREATE TABLE t (k INT)")
         project.sql(VIEW)
-        already = project._statements.views._ticks  # creating a view ticks, too
+        already = project._statements.views._ticker.committed  # creating a view ticks, too
         for k in range(6 - already):
             project.sql(f"INSERT INTO t VALUES ({k})")
             project.tick()
