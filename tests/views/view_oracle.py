@@ -115,6 +115,17 @@ def quiet_session(spark: Any, settings: Mapping[str, str] = SETTINGS) -> Any:
     return session
 
 
+@dataclass(frozen=True)
+class Stored:
+    """Rows that were read already."""
+
+    schema: Any
+    rows: pa.Table
+
+    def toArrow(self) -> pa.Table:  # noqa: N802  # as a DataFrame has it
+        return self.rows
+
+
 class Model:
     """Tables as lists of rows, and Spark's answers over them."""
 
@@ -131,6 +142,7 @@ class Model:
             for name, type_ in self.types.items()
         }
         self.rows: dict[str, list[Row]] = {name: [] for name in tables}
+        self._answers: dict[str, Stored] = {}
         for name in tables:
             self._register(name)
 
@@ -161,16 +173,22 @@ class Model:
             self._register(table)
 
     def _register(self, table: str) -> None:
+        self._answers.clear()
         rows = self.arrow(table, self.rows[table])
         frame = self.spark.createDataFrame(rows, schema=self.types[table])
         frame.createOrReplaceTempView(table)
 
     def define(self, view: str, query: str) -> None:
         """Let other queries use this one by name."""
+        self._answers.clear()
         self.spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW {view} AS {query}")
 
-    def answer(self, query: str) -> Any:
-        return self.spark.sql(query)
+    def answer(self, query: str) -> Stored:
+        """Spark's answer; that of a query which several views have is computed once."""
+        if query not in self._answers:
+            frame = self.spark.sql(query)
+            self._answers[query] = Stored(frame.schema, frame.toArrow())
+        return self._answers[query]
 
 
 # --- a project beside its model ----------------------------------------------------------------
@@ -194,6 +212,7 @@ class History:
     model: Model
     spark: Any
     views: dict[str, View] = field(default_factory=dict)
+    read: set[str] = field(default_factory=set)  # views whose rows Spark has read once
     steps: list[tuple[str, Batch]] = field(default_factory=list)  # what was done, for messages
 
     @classmethod
@@ -217,6 +236,7 @@ class History:
     def drop(self, name: str) -> None:
         self.project.sql(f"DROP MATERIALIZED VIEW {name}")
         del self.views[name]
+        self.read.discard(name)
 
     def write(self, batch: Batch, what: str = "changes") -> None:
         """One batch of updates for each table, without a tick."""
@@ -244,7 +264,10 @@ class History:
         self.check()
 
     def check(self, *names: str) -> None:
-        problems = [p for name in names or self.views if (p := self.problem(name)) is not None]
+        """Compare views with the model. Spark reads each once; then it is read without a job."""
+        found = (self.problem(name, stored=name in self.read) for name in names or self.views)
+        problems = [problem for problem in found if problem is not None]
+        self.read |= {*(names or self.views)}
         if problems:
             raise NotMaintainedError("\n\n".join(problems))
 
@@ -277,17 +300,6 @@ class History:
         batches = [rows for batch in read.batches() for rows in repeated(batch)]
         schema = pa.schema([f for f in read.schema if f.name not in (TIME, DIFF)])
         return Stored(relation.schema, pa.Table.from_batches(batches, schema))
-
-
-@dataclass(frozen=True)
-class Stored:
-    """Rows that were read already."""
-
-    schema: Any
-    rows: pa.Table
-
-    def toArrow(self) -> pa.Table:  # noqa: N802  # as a DataFrame has it
-        return self.rows
 
 
 def differences(wanted: Any, there: Any, unordered: Iterable[str] = ()) -> list[str]:
