@@ -13,7 +13,8 @@ import pyarrow as pa
 from windrow.errors import DefinitionError, SchemaError
 from windrow.features.definitions import Join
 from windrow.online.derived import NUMBERS, Derived, Tree, supports, supports_cast
-from windrow.spark.plans import items, kind, option, plan_of, replacement
+from windrow.spark.nodes import items, kind
+from windrow.spark.plans import option, plan_of, replacement
 from windrow.spark.schemas import arrow_to_spark_schema, empty_frame, spark_to_arrow_schema
 from windrow.spark.session import Engine
 

@@ -18,7 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import LongType
 
+from windrow.spark import nodes
 from windrow.spark.distinct import Distinctions
+from windrow.spark.nodes import java
 from windrow.spark.plans import active, origin
 
 if TYPE_CHECKING:
@@ -87,11 +89,14 @@ class Catalyst:
     # Scala's collections.
 
     def seq(self, items: Iterable[Any]) -> Any:
-        return self._utils.toSeq(list(items)).toIndexedSeq()
+        found = list(items)
+        return self._utils.toSeq(found).toIndexedSeq() if found else self._nothing
 
-    @staticmethod
-    def items(seq: Any) -> list[Any]:
-        return [seq.apply(i) for i in range(seq.length())]
+    @functools.cached_property
+    def _nothing(self) -> Any:
+        return getattr(java(self.spark, "scala.collection.immutable.Nil$"), "MODULE$")
+
+    items = staticmethod(nodes.items)
 
     @functools.cached_property
     def none(self) -> Any:
@@ -192,49 +197,36 @@ class Catalyst:
 
     # Reading plans.
 
-    @staticmethod
-    def kind(node: Any) -> str:
-        return str(node.getClass().getSimpleName()).removesuffix("$")
-
-    def children(self, node: Any) -> list[Any]:
-        return self.items(node.children())
-
-    def output(self, plan: Plan) -> list[Attribute]:
-        return self.items(plan.output())
-
-    @staticmethod
-    def id_of(attribute: Attribute) -> int:
-        return int(attribute.exprId().id())
+    kind = staticmethod(nodes.kind)
+    children = staticmethod(nodes.children)
+    output = staticmethod(nodes.output)
+    id_of = staticmethod(nodes.id_of)
 
     def type_of(self, expression: Expression) -> DataType:
         from pyspark.sql.types import _parse_datatype_json_string
 
-        text = str(expression.dataType().json())
+        text = nodes.type_text(expression)
         if text not in self._types:
             self._types[text] = _parse_datatype_json_string(text)
         return self._types[text]
 
-    def walk(self, plan: Plan, visit: Callable[[Any], None]) -> None:
-        """Visit every node and every expression of a plan, subqueries included."""
-        visit(plan)
+    def walk(self, plan: Plan, visit: Callable[[Any, bool], None]) -> None:
+        """Visit every node of a plan, and every expression of each, subqueries included.
+
+        `visit` is told whether it is an expression.
+        """
+        visit(plan, False)
         for expression in self.items(plan.expressions()):
             self._walk_expression(expression, visit)
         for child in self.children(plan):
             self.walk(child, visit)
 
-    def _walk_expression(self, expression: Expression, visit: Callable[[Any], None]) -> None:
-        visit(expression)
+    def _walk_expression(self, expression: Expression, visit: Callable[[Any, bool], None]) -> None:
+        visit(expression, True)
         for child in self.children(expression):
             self._walk_expression(child, visit)
         if self.is_subquery(expression):
             self.walk(expression.plan(), visit)
-
-    def is_expression(self, node: Any) -> bool:
-        from py4j.java_gateway import is_instance_of
-
-        gateway: Any = self.spark.sparkContext._gateway
-        name = "org.apache.spark.sql.catalyst.expressions.Expression"
-        return bool(is_instance_of(gateway, node, name))
 
     def sql(self, expression: Expression) -> str:
         """An expression as SQL, in which constants are written as such."""

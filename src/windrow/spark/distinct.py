@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from windrow.spark.plans import Rewriting, active, items, java, kind, option, renamed, seq
+from windrow.spark.nodes import items, java, kind
+from windrow.spark.plans import Rewriting, active, option, renamed, seq
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

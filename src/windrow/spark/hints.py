@@ -15,17 +15,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from windrow.errors import UnsupportedSQL
-from windrow.spark.plans import (
-    Rewriting,
-    frame_of,
-    items,
-    java,
-    kind,
-    option,
-    origin,
-    plan_of,
-    seq,
-)
+from windrow.spark.nodes import items, java, kind
+from windrow.spark.plans import Rewriting, frame_of, option, origin, plan_of, seq
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from windrow.spark.nodes import children, is_a, items, java, kind
+
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructType
@@ -44,24 +46,6 @@ def active(session: SparkSession) -> Iterator[None]:
             sessions.clearActiveSession()
 
 
-def java(session: SparkSession, name: str) -> Any:
-    """A Java class or Scala object by its full name."""
-    found: Any = session._jvm
-    for part in name.split("."):
-        found = getattr(found, part)
-    return found
-
-
-def kind(node: Any) -> str:
-    """The class of a plan or expression, without its package."""
-    return str(node.getClass().getSimpleName())
-
-
-def items(seq: Any) -> list[Any]:
-    """The elements of a Scala sequence."""
-    return [seq.apply(i) for i in range(seq.size())]
-
-
 def option(value: Any) -> Any | None:
     """What a Scala option holds."""
     return value.get() if value.isDefined() else None
@@ -89,8 +73,11 @@ def mapping(value: Any) -> dict[str, str]:
 
 def seq(session: SparkSession, values: Iterable[Any]) -> Any:
     """A Scala sequence."""
+    found = list(values)
+    if not found:
+        return getattr(java(session, "scala.collection.immutable.Nil$"), "MODULE$")
     utils = java(session, "org.apache.spark.api.python.PythonUtils")
-    return utils.toSeq(list(values)).toIndexedSeq()
+    return utils.toSeq(found).toIndexedSeq()
 
 
 def names_of(parts: Any) -> tuple[str, ...]:
@@ -237,7 +224,7 @@ class Rewriting:
             return node if found is None else found
         if what == WITH:
             return self._with(node, hidden)
-        before = items(node.children())
+        before = children(node)
         after = [self.plan(child, hidden) for child in before]
         if _changed(before, after):
             node = node.withNewChildren(seq(self._session, after))
@@ -249,11 +236,11 @@ class Rewriting:
         """An expression with the relations of its subqueries replaced."""
         if not self._subqueries.hasSubquery(node):
             return node
-        before = items(node.children())
+        before = children(node)
         after = [self.expression(child, hidden) for child in before]
         if _changed(before, after):
             node = node.withNewChildren(seq(self._session, after))
-        if self._is_a(node, f"{_EXPRESSIONS}.SubqueryExpression"):
+        if is_a(self._session, node, f"{_EXPRESSIONS}.SubqueryExpression"):
             old = node.plan()
             new = self.plan(old, hidden)
             if new is not old:
@@ -289,23 +276,17 @@ class Rewriting:
 
     def _value(self, value: Any, hidden: frozenset[str]) -> Any:
         """A field of a node: expressions are rewritten wherever they are; plans are children."""
-        if self._is_a(value, f"{_EXPRESSIONS}.Expression"):
+        if is_a(self._session, value, f"{_EXPRESSIONS}.Expression"):
             return self.expression(value, hidden)
-        if self._is_a(value, "scala.collection.Seq"):
+        if is_a(self._session, value, "scala.collection.Seq"):
             before = items(value)
             after = [self._value(one, hidden) for one in before]
             return seq(self._session, after) if _changed(before, after) else value
-        if self._is_a(value, "scala.Some"):
+        if is_a(self._session, value, "scala.Some"):
             before = value.get()
             after = self._value(before, hidden)
             return value if after is before else java(self._session, "scala.Some")(after)
         return value
-
-    def _is_a(self, value: Any, name: str) -> bool:
-        from py4j.java_gateway import JavaObject, is_instance_of
-
-        gateway = self._session.sparkContext._gateway
-        return isinstance(value, JavaObject) and bool(is_instance_of(gateway, value, name))
 
 
 class _Nodes(Rewriting):

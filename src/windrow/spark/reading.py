@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from windrow.errors import UnsupportedSQL
-from windrow.spark.plans import items, kind, mapping, names_of, option, origin
+from windrow.spark.nodes import items, kind
+from windrow.spark.plans import mapping, names_of, option, origin
 from windrow.spark.statements import (
     Action,
     AlterTable,

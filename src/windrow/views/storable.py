@@ -113,7 +113,8 @@ class Storable:
 
 
 def _known_not_null(frame: DataFrame, column: Column) -> Column:
-    from windrow.spark.plans import column_of, expression_of, java
+    from windrow.spark.nodes import java
+    from windrow.spark.plans import column_of, expression_of
 
     session = frame.sparkSession
     wrapped = java(session, "org.apache.spark.sql.catalyst.expressions.KnownNotNull")

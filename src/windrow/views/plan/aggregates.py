@@ -289,7 +289,7 @@ class AggregatePlanning:
     def _inputs_of(self, expressions: Sequence[Any], child: Any) -> list[Any]:
         """The attributes of `child` that expressions refer to."""
         needed = {
-            int(attribute.exprId().id())
+            self._c.id_of(attribute)
             for one in expressions
             for attribute in self._c.items(one.references().toSeq())
         }

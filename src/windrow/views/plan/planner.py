@@ -232,7 +232,7 @@ class Planner(AggregatePlanning, JoinPlanning):
         def look(expression: Any) -> Any | None:
             if self._c.kind(expression) != "ScalarSubquery":
                 return None
-            id = int(expression.exprId().id())
+            id = self._c.id_of(expression)
             if id not in found:  # under a name of its own: the same subquery may come twice
                 plan = expression.plan()
                 found[id] = self._c.project([self._c.named(self._c.output(plan)[0], "s")], plan)

@@ -52,12 +52,15 @@ _CURRENT = {
 }
 
 
+_PLAIN = frozenset({"AttributeReference", "Literal"})  # the same each time, whatever they are
+
+
 def refuse(c: Catalyst, analyzed: Any, what: str) -> None:
     """Raise UnsupportedSQL, which says where, if the query of `what` cannot be maintained."""
     ordered: set[int] = set()  # functions within a window that has an order
     windowed: set[int] = set()  # ... within any
 
-    def visit(node: Any) -> None:
+    def visit(node: Any, is_expression: bool) -> None:
         kind = c.kind(node)
         if kind == "WindowExpression":
             windowed.add(_aggregate_of(c, node))
@@ -86,7 +89,7 @@ def refuse(c: Catalyst, analyzed: Any, what: str) -> None:
             if c.kind(function) in _FIRST and int(node.resultId().id()) not in ordered:
                 name = function.prettyName()
                 _raise(node, what, _written(node, f"{name}()"), *_ANY_ROW)
-        elif kind not in _ORDERED and _is_random(c, node):
+        elif is_expression and kind not in _ORDERED and _is_random(c, node):
             _raise(
                 node,
                 what,
@@ -126,7 +129,7 @@ def _aggregate_of(c: Catalyst, window: Any) -> int:
 
 def _is_random(c: Catalyst, node: Any) -> bool:
     """Whether an expression differs each time by itself, not because a part of it does."""
-    if not c.is_expression(node) or c.is_subquery(node) or node.deterministic():
+    if c.is_subquery(node) or c.kind(node) in _PLAIN or node.deterministic():
         return False
     return all(child.deterministic() for child in c.children(node))
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from windrow.spark.nodes import items
 from windrow.spark.plans import (
     active,
     alias_of,
     aliased,
     frame_of,
-    items,
     opaque_leaf,
     plan_of,
     renamed,

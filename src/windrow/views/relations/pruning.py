@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from windrow.spark.plans import items, kind
+from windrow.spark.nodes import children, id_of, items, kind
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -40,19 +40,15 @@ def _walk(
         name = relation_of(int(plan.rdd().id()))
         if name is not None:
             columns = found.setdefault(name, set())
-            columns |= {str(a.name()) for a in items(plan.output()) if _id(a) in wanted}
+            columns |= {str(a.name()) for a in items(plan.output()) if id_of(a) in wanted}
         return
     for inner in items(plan.subqueries()):
         _walk(inner, _ids(inner.output()), relation_of, found)
     # What an expression mentions, and what passes through.
     below = wanted | _ids(plan.references().toSeq())
-    for child in items(plan.children()):
+    for child in children(plan):
         _walk(child, below, relation_of, found)
 
 
 def _ids(attributes: Any) -> set[int]:
-    return {_id(one) for one in items(attributes)}
-
-
-def _id(attribute: Any) -> int:
-    return int(attribute.exprId().id())
+    return {id_of(one) for one in items(attributes)}

@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any
 from windrow.errors import RelationNotFoundError, TimeRangeError, UnsupportedSQL
 from windrow.shard.read import Read
 from windrow.spark.hints import GroupSizes
+from windrow.spark.nodes import kind
 from windrow.spark.parsing import parse
-from windrow.spark.plans import TRAVEL, Rewriting, aliased, frame_of, kind, names_of, plan_of
+from windrow.spark.plans import TRAVEL, Rewriting, aliased, frame_of, names_of, plan_of
 from windrow.spark.schemas import quoted
 from windrow.spark.session import Engine
 from windrow.spark.settings import FIXED, fixed_session, moved, settings_of

@@ -11,8 +11,9 @@ from windrow.errors import OptionError, RelationExistsError, SQLError, Unsupport
 from windrow.features.definitions import Join
 from windrow.sources.definitions import Source, check_name
 from windrow.spark import statements as st
+from windrow.spark.nodes import java
 from windrow.spark.parsing import parse
-from windrow.spark.plans import active, frame_of, java
+from windrow.spark.plans import active, frame_of
 from windrow.spark.progress import Progress, Silent
 from windrow.spark.session import Engine
 from windrow.spark.settings import is_remote

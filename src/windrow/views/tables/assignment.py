@@ -13,16 +13,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from windrow.errors import DataError
-from windrow.spark.plans import (
-    active,
-    column_of,
-    frame_of,
-    items,
-    java,
-    java_schema,
-    kind,
-    plan_of,
-)
+from windrow.spark.nodes import items, java, kind
+from windrow.spark.plans import active, column_of, frame_of, java_schema, plan_of
 from windrow.spark.schemas import quoted
 from windrow.spark.sql_errors import sql_errors
 from windrow.views.relations.names import Relation

@@ -7,15 +7,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from windrow.errors import SQLError, unknown_column
+from windrow.spark.nodes import items, java, kind
 from windrow.spark.plans import (
     aliased,
     column_of,
     expression_of,
     filtered,
     frame_of,
-    items,
-    java,
-    kind,
     names_of,
     one_row,
     plan_of,

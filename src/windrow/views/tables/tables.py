@@ -13,7 +13,8 @@ from windrow.errors import (
     WindrowError,
     unknown_column,
 )
-from windrow.spark.plans import active, java, schema_of
+from windrow.spark.nodes import java
+from windrow.spark.plans import active, schema_of
 from windrow.spark.sql_errors import sql_errors
 from windrow.spark.statements import AlterTable, Column, CreateTable
 from windrow.updates import DIFF
