@@ -44,7 +44,8 @@ test-spark: $(READY) redis browser ## all others that need Spark
 test-plain: $(READY) redis ## all that need no Spark
 	$(BIN)/python -m pytest -m 'not spark'
 
-# The same with as many random examples as each test says, instead of at most fifteen, and all written queries.
+# The same with as many random examples as each test says, instead of at most fifteen, or six with Spark; and with
+# all written queries and plans, instead of some of each kind.
 test-long: $(READY) ## all tests, with as many random examples as each says
 	HYPOTHESIS_PROFILE=long $(MAKE) test
 

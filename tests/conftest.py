@@ -33,6 +33,7 @@ settings.register_profile(
 )
 # A few of each: `make quick`.
 settings.register_profile("quick", settings.get_profile("no-shrink"), max_examples=2)
+SPARK_EXAMPLES = 6  # of a test that needs Spark, in `make test`
 PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "windrow")
 settings.load_profile(PROFILE)
 
@@ -177,7 +178,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             if not fixtures.isdisjoint(getattr(item, "fixturenames", ())):
                 item.add_marker(mark)
         if PROFILE != "long":
-            _bound_examples(getattr(item, "function", None))
+            most = settings().max_examples
+            if item.get_closest_marker("spark"):
+                most = min(most, SPARK_EXAMPLES)
+            _bound_examples(getattr(item, "function", None), most)
 
     def rank(item: pytest.Item) -> tuple[bool, bool]:
         return item.get_closest_marker("slow") is not None, "spark" in item.keywords
@@ -185,9 +189,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=rank)
 
 
-def _bound_examples(test: Any) -> None:
-    """At most as many examples as the profile has, also where a test says how many it wants."""
+def _bound_examples(test: Any, most: int) -> None:
+    """At most so many examples, also where a test says how many it wants."""
+    if not getattr(test, "is_hypothesis_test", False):
+        return
     given = "_hypothesis_internal_use_settings"
-    wanted: settings | None = getattr(test, given, None)
-    if wanted is not None and wanted.max_examples > settings().max_examples:
-        setattr(test, given, settings(wanted, max_examples=settings().max_examples))
+    wanted: settings = getattr(test, given, None) or settings()
+    if wanted.max_examples > most:
+        setattr(test, given, settings(wanted, max_examples=most))

@@ -1,28 +1,25 @@
 """Written queries as views, compared with Spark's own answer after each of several batches.
 
 The views of one file share a project, so that a batch is one tick for all of them. What is wrong
-is kept by view, and each has a test of its own. `make test` takes one query of three, and
-`make test-long` all. WINDROW_VIEWS_SEED gives other histories, and another third.
+is kept by view, and each has a test of its own. `make test` takes one query of five, and
+`make test-long` all. WINDROW_VIEWS_SEED gives other histories, and other queries.
 """
 
 from __future__ import annotations
 
-import os
 import random
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
-from view_cases import Case, cases, some, topics
+from view_cases import SEED, Case, cases, some, topics
 from view_oracle import History
 from view_tables import TABLES, Rows, SharedRows, batches, first_rows
 
 import windrow
 
-SEED = int(os.environ.get("WINDROW_VIEWS_SEED", "0"))
-EVERY = 1 if os.environ.get("HYPOTHESIS_PROFILE") == "long" else 3
-CHOSEN = {topic: some(topic, EVERY, SEED) for topic in topics()}
+CHOSEN = {topic: some(topic, every=5) for topic in topics()}
 
 EXCHANGED = [
     ("aggregates", "aggregates_of_every_class"),

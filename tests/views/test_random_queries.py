@@ -6,15 +6,14 @@ other examples.
 
 from __future__ import annotations
 
-import os
 import random
 from pathlib import Path
 from typing import Any
 
 import pytest
+from view_cases import SEED
 from view_fuzz import Example
 
-SEED = int(os.environ.get("WINDROW_VIEWS_SEED", "0"))
 EXAMPLES = 2
 
 

@@ -10,7 +10,9 @@ starts with `--` and has no such form is a comment.
 
 from __future__ import annotations
 
+import os
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -19,6 +21,8 @@ import pyspark
 from view_oracle import View
 
 FOLDER = Path(__file__).parent / "cases"
+SEED = int(os.environ.get("WINDROW_VIEWS_SEED", "0"))
+LONG = os.environ.get("HYPOTHESIS_PROFILE") == "long"
 HEAD = re.compile(
     r"-- (?P<name>\w+)(?: \(unordered (?P<unordered>[\w, ]+)\))?(?: \(since (?P<since>[\d.]+)\))?"
     r": (?P<reads>[\w, ]+)"
@@ -73,10 +77,15 @@ def cases(topic: str) -> dict[str, Case]:
     return parse(FOLDER / f"{topic}.sql")
 
 
-def some(topic: str, every: int, first: int = 0) -> dict[str, Case]:
+def one_of(every: int, names: Iterable[str]) -> list[str]:
+    """One name of `every` so many, other ones for another seed; all of them in a long run."""
+    return list(names) if LONG else list(names)[SEED % every :: every]
+
+
+def some(topic: str, every: int) -> dict[str, Case]:
     """One case of `every` so many, and what these read."""
     known = cases(topic)
-    wanted = list(known)[first % every :: every]
+    wanted = one_of(every, known)
     for name in wanted:  # it grows meanwhile
         wanted += [other for other in known[name].reads if other in known and other not in wanted]
     return {name: case for name, case in known.items() if name in wanted}
