@@ -319,7 +319,7 @@ class Project:
             self._store,
             progress_for(self.spark, self._progress),
             request,
-            lambda join: self.plan(join, start=start, end=end),
+            lambda join, numbered: self._plan(join, start, end, None, numbered),
             self._resolved,
             None if log is not None else self._version,
         )
@@ -376,11 +376,21 @@ class Project:
         strategy: str | None = None,
     ) -> BackfillPlan:
         """What `backfill` with the same arguments would do. Reads schemas and logs, no rows."""
+        return self._plan(join, start, end, strategy)
+
+    def _plan(
+        self,
+        join: Join,
+        start: str | date | None,
+        end: str | date | None,
+        strategy: str | None = None,
+        numbered: str | None = None,
+    ) -> BackfillPlan:
         self._engine.renew()
         footers.start()  # while everything else is prepared
         if any(one.group.reads_views for one in join.all_groups):
             join = self._statements.resolved(join)
-        return plan_backfill(self._engine, self._store, join, start, end, strategy)
+        return plan_backfill(self._engine, self._store, join, start, end, strategy, numbered)
 
     def explain(
         self,

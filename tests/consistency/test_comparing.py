@@ -16,18 +16,24 @@ import pytest
 from deltalake import DeltaTable
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from naive_comparison import outcome
+from naive_comparison import outcome, same
 
+import windrow as wr
 from windrow import agg
 from windrow.consistency.choosing import choose_examples
 from windrow.consistency.compare import CompareJob, comparison_schema
 from windrow.consistency.equality import OUTCOMES, Rule, common_type, compare
-from windrow.consistency.replay import ComparedFeature, Replay, Sides
+from windrow.consistency.replay import ROW, ComparedFeature, Replay, Sides
 from windrow.consistency.report import Counted, FeatureReport, verdict_of
 from windrow.consistency.sketches import Sketch, companion, sketch_of
-from windrow.consistency.tally import Tally
+from windrow.consistency.tally import Hours, Tally
 from windrow.errors import SchemaError
+from windrow.features.inputs.queries import QUERY_TIME
 from windrow.features.run.results import commit_result
+from windrow.features.strategies.slices import RowShares, write_file
+from windrow.rows.types import canonical_schema
+from windrow.sources.columns import Form, Taken
+from windrow.sources.files import FileRows, ParquetFiles, Span
 from windrow.storage.store import Store
 
 HOUR = 3_600_000
@@ -81,33 +87,56 @@ def sides() -> Sides:
     return Sides(features, ("key",), (), True, "v1")
 
 
-def compared(folder: Path, rows: list[dict[str, Any]]) -> tuple[CompareJob, Tally]:
-    """The job over these rows, in two files; its comparisons are a table, too."""
+def compared(folder: Path, rows: list[dict[str, Any]]) -> tuple[CompareJob, Replay, Tally]:
+    """The job over these rows, in two files of a log; its comparisons are a table, too."""
     moments = pa.timestamp("us", tz="UTC")
     columns: dict[str, pa.Array] = {
         "_log_at": pa.array([row["at"] * 1000 for row in rows], pa.int64()).cast(moments),
         "key": pa.array([row["key"] for row in rows], pa.int64()),
         "_log_statuses": pa.array([row["letters"] for row in rows]),
     }
+    computed: dict[str, pa.Array] = {ROW: pa.array(range(len(rows)), pa.int64())}
     for i, (name, (type_, _, _)) in enumerate(TYPES.items()):
         columns[f"_log_online_{i}"] = pa.array([row[name][0] for row in rows], type_)
-        columns[f"g_{name}"] = pa.array([row[name][1] for row in rows], type_)
-    table = pa.table(columns)
+        computed[f"g_{name}"] = pa.array([row[name][1] for row in rows], type_)
+    table, half = pa.table(columns), len(rows) // 2
+    uris = []
+    for number, part in enumerate((table.slice(0, half), table.slice(half))):
+        if part.num_rows:
+            uris.append(str(folder / f"{number}.parquet"))
+            pq.write_table(part, uris[-1])
+    files = ParquetFiles.read(uris, None)
+    # What was computed comes in another order, and in two files.
+    shares = RowShares(ROW, tuple(files.starts.values()))
     source = Store.at(folder / "replayed")
-    Path(source.uri).mkdir(parents=True)
-    half = len(rows) // 2
-    pq.write_table(table.slice(0, half), folder / "replayed" / "0")
-    pq.write_table(table.slice(half), folder / "replayed" / "1")
+    backwards = pa.table(computed).take(pa.array(range(len(rows))[::-1], pa.int64()))
+    parts = [
+        write_file(source, part, "replayed", shares).path
+        for part in (backwards.slice(0, half + 1), backwards.slice(half + 1))
+        if part.num_rows
+    ]
+    replay = Replay(
+        wr.Join.__new__(wr.Join), sides(), (), canonical_schema(pa.schema(table.schema))
+    )
+    taken = [Taken(f.name, f.name, f.type) for f in replay.types]
+    taken.append(Taken(QUERY_TIME, "_log_at", pa.int64(), Form.MILLIS))
+    spans = tuple((Span(uri, 0, 1),) for uri in uris)
+    log = FileRows(spans, tuple(taken), (), numbered=(ROW, files.starts))
     target, work = Store.at(folder / "comparisons"), Store.at(folder / "work")
-    schema = comparison_schema([sides()], [table.schema])
-    job = CompareJob(sides(), source, ("0", "1"), target, work, "run", schema)
-    written = [job.write(number) for number in range(2)]
+    schema = comparison_schema([replay], [pa.table(computed).schema])
+    job = CompareJob(sides(), log, shares, source, tuple(parts), target, work, "run", schema)
+    written = [job.write(number) for number in range(log.tasks)]
     commit_result(target, schema, [part for one in written for part in one.parts])
     tally = Tally()
     for name in work.names():
         if name.startswith("tally-"):
             tally.merge(Tally.from_bytes(work.get(name) or b""))
-    return job, tally
+    return job, replay, tally
+
+
+def plain(value: Any, like: Any) -> Any:
+    """A map as Python has it, and not as Arrow gives it."""
+    return dict(value) if isinstance(like, dict) and value is not None else value
 
 
 @settings(max_examples=100)
@@ -116,7 +145,7 @@ def test_counts_equal_those_of_a_naive_comparison(
     tmp_path_factory: pytest.TempPathFactory, rows: list[dict[str, Any]]
 ) -> None:
     folder = tmp_path_factory.mktemp("compared")
-    job, tally = compared(folder, rows)
+    job, replay, tally = compared(folder, rows)
     expected: Counter[tuple[str, int, str]] = Counter()
     bad = 0
     for row in rows:
@@ -143,13 +172,18 @@ def test_counts_equal_those_of_a_naive_comparison(
         if row[name]["outcome"] is not None
     )
     assert again == expected
+    for row, found in zip(rows, stored.to_pylist(), strict=True):  # in the order of the log
+        for name in TYPES:
+            online, computed = row[name]
+            pair = found[name]
+            assert same(plain(pair["online"], online), online)
+            if pair["error"]:  # else it is what was served, and not written once more
+                assert same(plain(pair["offline"], computed), computed)
     tables = [
         pa.ipc.open_stream(job.work.get(name) or b"").read_all()
         for name in job.work.names()
         if name.startswith("examples-")
     ]
-    replay = Replay.__new__(Replay)
-    object.__setattr__(replay, "sides", job.sides)
     chosen = choose_examples(tables, 1000, ["key"], [replay])
     assert (len(chosen) > 0) == (bad > 0)
     assert all(one.example.outcome not in ("equal", "both_empty") for one in chosen)
@@ -246,7 +280,7 @@ def test_quantiles_of_errors() -> None:
     tally = Tally()
     online = pa.array([1.0] * 90 + [1.0 + n / 100 for n in range(10)])
     found = compare(online, pa.array([1.0] * 100), Rule())
-    tally.of("x").add(found, np.array([0]), np.zeros(100, np.int64))
+    tally.of("x").add(found, Hours.of(np.zeros(100, np.int64)))
     half, most, largest = Tally.from_bytes(tally.to_bytes()).of("x").quantiles([0.5, 0.95, 1.0])
     assert half == 0
     assert 0.03 < most < 0.06

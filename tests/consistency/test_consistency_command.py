@@ -94,6 +94,23 @@ def test_another_systems_log(spark: Any, project: Path, capsys: pytest.CaptureFi
     assert "no data" in capsys.readouterr().out
 
 
+def test_a_log_that_is_not_files(spark: Any, project: Path) -> None:
+    """What Spark has to compute is stored first, since it is read twice; then it is gone."""
+    views = wr.EventSource("views", table=str(project / "views.parquet"), time="ts")
+    group = wr.GroupBy("activity", views, ["user_id"], [agg.count("price").over("1d")])
+    frame = spark.read.parquet(str(project / "wrong.parquet")).selectExpr(
+        "user AS user_id", "asked", "views_1d + 0 AS price_count_1d"
+    )
+    opened = wr.Project(project / "state", spark=spark, progress=False)
+    report = opened.consistency(group, log=frame, time="asked", threshold=0.9)
+    assert (report.verdict, report.counted.total, report.counted.different) == ("consistent", 40, 1)
+    (example,) = report.examples
+    assert (example.feature, example.keys) == ("price_count_1d", {"user_id": 1})
+    assert not list((project / "state" / "tmp").glob("*/*"))
+    none = opened.consistency(group, log=frame.where("false"), time="asked")
+    assert none.verdict == "no data"
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pyarrow as pa
+import pyarrow.parquet as pq
 from hypothesis import given
 from hypothesis import strategies as st
 
 from windrow.arrangements import build
 from windrow.sources import files
-from windrow.sources.files import Footer, ParquetFiles, SourceFile
+from windrow.sources.columns import Taken
+from windrow.sources.files import FileRows, Footer, ParquetFiles, SourceFile, TimeFilter
 
 FOOTER = Footer((), pa.schema([]), {}, {}, ())
 
@@ -51,3 +55,20 @@ def test_tasks_have_no_more_rows_when_files_are_many() -> None:
     shares = parquet.shares(2)
     assert [len(share) for share in shares] == [1] * 64
     assert len(shares) < build.RUNS  # each writes a run, and they are not merged at once
+
+
+def test_rows_have_numbers(tmp_path: Path) -> None:
+    """Those of a file follow each other, whatever its row groups, and whoever reads them."""
+    for number, rows in enumerate((5, 0, 7)):
+        table = pa.table({"x": pa.array(range(rows), pa.int64())})
+        pq.write_table(table, tmp_path / f"{number}.parquet", row_group_size=2)
+    files = ParquetFiles.read([str(tmp_path / f"{n}.parquet") for n in range(3)], None)
+    taken = (Taken("x", "x", pa.int64()),)
+    for tasks in (1, 3):
+        shares = files.shares(tasks, 3)
+        late = TimeFilter("x", 1, None)  # rows that are left out have their numbers, too
+        read = FileRows(shares, taken, (late,), numbered=("number", files.starts))
+        found = [b for task in range(read.tasks) for b in read.batches(task)]
+        table = pa.Table.from_batches(found)
+        assert table["number"].to_pylist() == [1, 2, 3, 4, 6, 7, 8, 9, 10, 11]
+        assert table["x"].to_pylist() == [1, 2, 3, 4, 1, 2, 3, 4, 5, 6]

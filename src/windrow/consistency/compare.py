@@ -1,18 +1,24 @@
-"""Comparing: what a task does with a file of a replay's result.
+"""Comparing: what a task does with a share of a log's rows, and what was computed for them.
 
-Each feature becomes a struct of both values, their outcome and their error: a file of the table of
-comparisons. What is counted, and the worst that was found, is left in the folder of the run.
+    log, rows [start, end) ──────────────────────────┐
+                                                     ├──▶ comparisons, tally, worst examples
+    result of the replay, the same rows by number ───┘
+
+Each feature becomes a struct of both values, their outcome and their error: rows of the table of
+comparisons, in the order of the log. Where the two values are the same, the computed one is not
+written once more. What is counted, and the worst that was found, is left in the
+folder of the run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
+from windrow.consistency.comparison_files import ComparisonFile
 from windrow.consistency.equality import (
     OUTCOMES,
     Compared,
@@ -21,29 +27,37 @@ from windrow.consistency.equality import (
     common_type,
     compare,
 )
-from windrow.consistency.replay import OWN, ComparedFeature, Sides
-from windrow.consistency.tally import Tally, hours_of
-from windrow.errors import SchemaError
-from windrow.features.strategies.slices import write_file
+from windrow.consistency.replay import OWN, ROW, ComparedFeature, Replay, Sides
+from windrow.consistency.tally import Hours, Tally
+from windrow.errors import SchemaError, StorageError
+from windrow.features.inputs.queries import QUERY_TIME
+from windrow.features.strategies.slices import RowShares
 from windrow.online.log.columns import AT, FAILED, FRESH, NOT_ASKED, STATUSES
 from windrow.rows.hashing import hash_rows
 from windrow.rows.types import canonical_schema, canonical_values, single_chunk
-from windrow.sources.times import to_millis
+from windrow.sources.files import FileRows
 from windrow.spark.memory import peak_memory
 from windrow.spark.tasks import Written
 from windrow.storage.store import Store
+from windrow.updates import int64_values
 
 VERSION = "_log_version"
-_PER_HOUR = 3  # examples of a feature in a file, first of each hour
+_PER_HOUR = 3  # examples of a feature in a batch, first of each hour
 _PER_FEATURE = 40  # and of all hours
 _BATCH = 131_072
 
 
 @dataclass(frozen=True)
 class CompareJob:
-    """Compares the files of a replay's result. Picklable: every task carries it."""
+    """Compares the rows of a log with a replay's result. Picklable: every task carries it.
+
+    `log` has a share for each task, with the rows' numbers and `QUERY_TIME`; `shares` are the same
+    in the files (`paths`) of the result.
+    """
 
     sides: Sides
+    log: FileRows
+    shares: RowShares
     source: Store
     paths: tuple[str, ...]
     target: Store
@@ -57,26 +71,27 @@ class CompareJob:
         return pa.schema([*EXAMPLES, *self.schema])
 
     def write(self, number: int) -> Written:
-        """One file; comparisons are stored, the rest is beneath `work`."""
-        parts, tally = [], Tally()
+        """One share; comparisons are stored, the rest is beneath `work`."""
+        computed = self._computed(number)
+        tally = Tally()
         examples: list[pa.Table] = []
         skipped = rows = 0
-        with pq.ParquetFile(self.source.open_input(self.paths[number])) as file:
-            for batch in file.iter_batches(batch_size=_BATCH, use_threads=False):
-                table = pa.Table.from_batches([batch])
-                millis, valid = to_millis(single_chunk(table.column(AT)))
-                if not valid.all():
-                    skipped += int((~valid).sum())
-                    table, millis = table.filter(pa.array(valid)), millis[valid]
-                if not table.num_rows:
-                    continue
-                rows += table.num_rows
-                made, found = self._compared(table, millis, tally)
-                parts.append(write_file(self.target, made, self.run))
-                for one in found:
-                    rows_of = made.take(one["row"])
-                    columns = [*one.values(), *rows_of.columns]
-                    examples.append(pa.table(columns, schema=self.examples_schema))
+        file = ComparisonFile(self.target, self.run, [AT, *self.sides.keys])
+        for table in self._batches(number):
+            offline = computed.take(table)
+            times = single_chunk(table.column(QUERY_TIME))
+            if times.null_count:
+                valid = times.is_valid()
+                skipped += times.null_count
+                table, offline = table.filter(valid), offline.filter(valid)
+            if not table.num_rows:
+                continue
+            rows += table.num_rows
+            made, found = self._compared(table, offline, tally)
+            file.write(made)
+            if found is not None:
+                examples.append(found)
+        computed.check()
         self.work.put(f"tally-{self.run}-{number}", tally.to_bytes())
         if examples:
             sink = pa.BufferOutputStream()
@@ -85,12 +100,33 @@ class CompareJob:
                     out.write_table(one)
             self.work.put(f"examples-{self.run}-{number}", bytes(sink.getvalue()))
         counters = {"rows": rows, "no_time": skipped, "peak_memory": peak_memory()}
-        return Written(parts, 0, counters)
+        return Written(file.close(), 0, counters)
+
+    def _batches(self, number: int) -> Iterator[pa.Table]:
+        """The rows of a share, many at a time."""
+        held: list[pa.RecordBatch] = []
+        rows = 0
+        for batch in self.log.batches(number):
+            if held and rows + batch.num_rows > _BATCH:
+                yield pa.Table.from_batches(held).combine_chunks()
+                held, rows = [], 0
+            held.append(batch)
+            rows += batch.num_rows
+        if rows:
+            yield pa.Table.from_batches(held).combine_chunks()
+
+    def _computed(self, number: int) -> _Computed:
+        names = [self.shares.column, *self.sides.computed]
+        if not self.paths:
+            return _Computed.of(None, self.shares.column, 0)
+        found = self.shares.read(self.source, self.paths, number, names)
+        return _Computed.of(found, self.shares.column, self.shares.starts[number])
 
     def _compared(
-        self, table: pa.Table, millis: np.ndarray, tally: Tally
-    ) -> tuple[pa.Table, list[dict[str, pa.Array]]]:
-        hours, places = hours_of(millis)
+        self, table: pa.Table, offline: pa.Table, tally: Tally
+    ) -> tuple[pa.Table, pa.Table | None]:
+        """Rows of comparisons; and the worst of them, if any is bad."""
+        hours = Hours.of(int64_values(table, QUERY_TIME))
         letters = _letters(table) if self.sides.own else None
         count = table.num_rows
         columns: dict[str, pa.Array] = {
@@ -98,8 +134,9 @@ class CompareJob:
             for name in (AT, *self.sides.keys, *self.sides.inputs, *OWN)
             if name in self.schema.names and name in table.column_names
         }
-        columns[VERSION] = pa.array([self.sides.version] * count, pa.string())
-        examples = []
+        columns[VERSION] = _constant(self.sides.version, count)
+        worst: dict[str, tuple[np.ndarray, np.ndarray]] = {}
+        values: dict[str, pa.Array] = {}
         features = {one.name: one for one in self.sides.features}
         for field in self.schema:
             if field.name in columns:
@@ -108,64 +145,112 @@ class CompareJob:
             if feature is None:  # of another version of the log
                 columns[field.name] = pa.nulls(count, field.type)
                 continue
-            made, found, asked = self._feature(table, feature, field.type, letters)
-            columns[field.name] = made
-            chosen = np.flatnonzero(asked)
-            every = chosen.size == count
-            part = found if every else Compared(found.outcomes[chosen], found.errors[chosen])
-            tally.of(feature.name).add(part, hours, places if every else places[chosen])
-            worst = _worst(found, asked, millis, hours[places])
-            if worst.size:
-                examples.append(self._examples(columns, feature, found, millis, worst))
+            full, found, asked = self._feature(table, offline, feature, field.type, letters)
+            values[field.name] = full
+            columns[field.name] = _once(full, found)
+            tally.of(feature.name).add(found, hours, asked)
+            places = _worst(found, asked, hours)
+            if places.size:
+                worst[feature.name] = places, found.errors[places]
         if FRESH in columns:
             columns[FRESH] = _widened(columns[FRESH], self.schema.field(FRESH).type)
-        arrays = [columns[field.name].cast(field.type) for field in self.schema]
-        return pa.table(arrays, schema=self.schema), examples
+        made = pa.table({field.name: columns[field.name] for field in self.schema})
+        if not worst:
+            return made, None
+        full = pa.table({f.name: values.get(f.name, columns[f.name]) for f in self.schema})
+        return made, self._examples(full, hours.times, worst)
 
     def _feature(
         self,
         table: pa.Table,
+        computed: pa.Table,
         feature: ComparedFeature,
         type_: pa.StructType,
         letters: np.ndarray | None,
-    ) -> tuple[pa.Array, Compared, np.ndarray]:
-        """The struct of a feature, what was found, and where it was asked for."""
+    ) -> tuple[pa.Array, Compared, np.ndarray | None]:
+        """The struct of a feature, what was found, and where it was asked for (None: always)."""
         online, offline = aligned(
-            single_chunk(table.column(feature.online)), single_chunk(table.column(feature.offline))
+            single_chunk(table.column(feature.online)),
+            single_chunk(computed.column(feature.offline)),
         )
-        beside = None if feature.beside is None else single_chunk(table.column(feature.beside))
+        beside = None if feature.beside is None else single_chunk(computed.column(feature.beside))
         found = compare(online, offline, feature.rule, beside)
-        asked = np.ones(len(online), np.bool_)
+        asked = None
         if letters is not None and feature.status is not None:
             own = letters[:, feature.status]
-            asked = own != ord(NOT_ASKED)
-            failed = own == ord(FAILED)
+            failed = np.flatnonzero(own == ord(FAILED))
             found.outcomes[failed] = Outcome.ONLY_OFFLINE
             found.errors[failed] = 1.0
-        labels = pa.DictionaryArray.from_arrays(
-            pa.array(found.outcomes, mask=~asked), pa.array(OUTCOMES)
-        )
-        values = [online, offline, labels.cast(pa.string()), pa.array(found.errors, mask=~asked)]
-        values = [v.cast(f.type) for v, f in zip(values, type_, strict=True)]
-        return pa.StructArray.from_arrays(values, fields=list(type_)), found, asked
+            missing = own == ord(NOT_ASKED)
+            asked = ~missing if missing.any() else None
+        mask = None if asked is None else ~asked
+        labels = pa.DictionaryArray.from_arrays(pa.array(found.outcomes, mask=mask), _LABELS)
+        wanted = type_.field("online").type  # of all versions of the log
+        values = [_as(online, wanted), _as(offline, wanted), labels]
+        values.append(pa.array(found.errors, mask=mask))
+        return pa.StructArray.from_arrays(values, names=[f.name for f in type_]), found, asked
 
     def _examples(
         self,
-        columns: dict[str, pa.Array],
-        feature: ComparedFeature,
-        found: Compared,
-        millis: np.ndarray,
-        worst: np.ndarray,
-    ) -> dict[str, pa.Array]:
-        """Which the worst are, for the driver to choose from."""
-        keys = [canonical_values(columns[name].take(pa.array(worst))) for name in self.sides.keys]
-        return {
-            "feature": pa.array([feature.name] * worst.size, pa.string()),
-            "row": pa.array(worst, pa.int64()),
-            "severity": pa.array(found.errors[worst]),
-            "at": pa.array(millis[worst], pa.int64()),
-            "key": pa.array(hash_rows(keys).view(np.int64), pa.int64()),
-        }
+        made: pa.Table,
+        times: np.ndarray,
+        worst: dict[str, tuple[np.ndarray, np.ndarray]],
+    ) -> pa.Table:
+        """Rows of the worst, for the driver to choose from."""
+        places = np.concatenate([one for one, _ in worst.values()])
+        rows = made.take(pa.array(places)).combine_chunks().cast(self.schema)
+        keys = [canonical_values(single_chunk(rows.column(name))) for name in self.sides.keys]
+        names = [name for name, (one, _) in worst.items() for _ in range(one.size)]
+        columns = [
+            pa.array(names, pa.string()),
+            pa.array(places, pa.int64()),
+            pa.array(np.concatenate([errors for _, errors in worst.values()])),
+            pa.array(times[places], pa.int64()),
+            pa.array(hash_rows(keys).view(np.int64), pa.int64()),
+        ]
+        return pa.table([*columns, *rows.columns], schema=self.examples_schema)
+
+
+@dataclass
+class _Computed:
+    """What a replay computed for the rows of a share, found by their numbers."""
+
+    table: pa.Table | None
+    start: int
+    places: np.ndarray  # for each number from `start` on its place in the table; -1: none
+    taken: int = 0
+
+    @staticmethod
+    def of(table: pa.Table | None, column: str, start: int) -> _Computed:
+        if table is None or not table.num_rows:
+            return _Computed(None, start, np.zeros(0, np.int64))
+        numbers = int64_values(table, column) - start
+        places = np.full(int(numbers.max()) + 1, -1)
+        places[numbers] = np.arange(numbers.size)
+        return _Computed(table.drop_columns([column]), start, places)
+
+    def take(self, rows: pa.Table) -> pa.Table:
+        """The same rows, as they were computed."""
+        numbers = int64_values(rows, ROW) - self.start
+        if self.table is None or numbers.max(initial=0) >= self.places.size:
+            raise _lost()
+        places = self.places[numbers]
+        if places.min(initial=0) < 0:
+            raise _lost()
+        self.taken += places.size
+        return self.table.take(pa.array(places)).combine_chunks()
+
+    def check(self) -> None:
+        """Every row that was computed has been taken, once."""
+        if self.taken != (0 if self.table is None else self.table.num_rows):
+            raise _lost()
+
+
+def _lost() -> StorageError:
+    return StorageError(
+        "the log and what was computed for it do not have the same rows: was the log changed "
+        "meanwhile? Run it again"
+    )
 
 
 EXAMPLES = pa.schema(
@@ -179,16 +264,16 @@ EXAMPLES = pa.schema(
 )
 
 
-def comparison_schema(compared: Sequence[Sides], results: Sequence[pa.Schema]) -> pa.Schema:
+def comparison_schema(replays: Sequence[Replay], results: Sequence[pa.Schema]) -> pa.Schema:
     """The columns of comparisons, of all versions of a log: whose they are, then features."""
-    first, schema = compared[0], results[0]
+    first, schema = replays[0].sides, replays[0].types
     fields = [schema.field(name) for name in (AT, *first.keys, *first.inputs)]
     fields += [schema.field(name) for name in OWN if name in schema.names and name != FRESH]
     fields.append(pa.field(VERSION, pa.string()))
     types: dict[str, pa.DataType] = {}
-    for sides, result in zip(compared, results, strict=True):
-        for one in sides.features:
-            online, offline = (result.field(name).type for name in (one.online, one.offline))
+    for replay, result in zip(replays, results, strict=True):
+        for one in replay.sides.features:
+            online, offline = replay.types.field(one.online).type, result.field(one.offline).type
             try:
                 type_ = common_type(online, offline)
             except SchemaError as error:
@@ -199,13 +284,42 @@ def comparison_schema(compared: Sequence[Sides], results: Sequence[pa.Schema]) -
             [("online", type_), ("offline", type_), ("outcome", pa.string()), ("error", DOUBLE)]
         )
         fields.append(pa.field(name, compared))
-    groups = [f for one in results if FRESH in one.names for f in one.field(FRESH).type]
+    groups = [f for one in replays if FRESH in one.types.names for f in one.types.field(FRESH).type]
     if groups:
         fields.append(pa.field(FRESH, pa.struct({f.name: f.type for f in groups}.items())))
     return canonical_schema(pa.schema(fields))
 
 
 DOUBLE = pa.float64()
+_LABELS = pa.array(OUTCOMES)
+
+
+def _once(values: pa.StructArray, found: Compared) -> pa.Array:
+    """The struct of a feature; `offline` and `error` only where the two values are not the same."""
+    online, offline, outcome, error = values.flatten()
+    others = np.flatnonzero(found.errors)
+    if others.size:
+        places = np.zeros(len(values), np.int64)
+        places[others] = np.arange(others.size)
+        none = np.ones(len(values), np.bool_)
+        none[others] = False
+        at = pa.array(places, mask=none)
+        offline, error = (one.take(pa.array(others)).take(at) for one in (offline, error))
+    else:
+        offline, error = (pa.nulls(len(values), one.type) for one in (offline, error))
+    names = [field.name for field in values.type]
+    return pa.StructArray.from_arrays([online, offline, outcome, error], names=names)
+
+
+def _constant(value: str | None, count: int) -> pa.Array:
+    if value is None:
+        return pa.nulls(count, pa.string())
+    numbers = pa.array(np.zeros(count, np.int8))
+    return pa.DictionaryArray.from_arrays(numbers, pa.array([value], pa.string()))
+
+
+def _as(values: pa.Array, type_: pa.DataType) -> pa.Array:
+    return values if values.type == type_ else values.cast(type_)
 
 
 def _widened(values: pa.Array, type_: pa.StructType) -> pa.Array:
@@ -218,22 +332,35 @@ def _widened(values: pa.Array, type_: pa.StructType) -> pa.Array:
     return pa.StructArray.from_arrays(children, fields=list(type_))
 
 
-def _letters(table: pa.Table) -> np.ndarray:
-    """Statuses as a matrix of bytes, a row each: all have as many letters as there are features."""
+def _letters(table: pa.Table) -> np.ndarray | None:
+    """Statuses as a matrix of bytes, a row each; None if all features were asked for and answered.
+
+    All have as many letters as there are features.
+    """
     texts = single_chunk(table.column(STATUSES))
+    rows = None
+    if pa.types.is_dictionary(texts.type):
+        rows, texts = texts.indices.to_numpy(), texts.dictionary
     size = len(texts)
     offsets = np.frombuffer(texts.buffers()[1], np.int32)[texts.offset : texts.offset + size + 1]
     data = np.frombuffer(texts.buffers()[2], np.uint8)[offsets[0] : offsets[-1]]
-    return data.reshape(size, -1)
+    if not ((data == ord(FAILED)) | (data == ord(NOT_ASKED))).any():
+        return None
+    letters = data.reshape(size, -1)
+    return letters if rows is None else letters[rows]
 
 
-def _worst(found: Compared, asked: np.ndarray, millis: np.ndarray, hours: np.ndarray) -> np.ndarray:
+def _worst(found: Compared, asked: np.ndarray | None, hours: Hours) -> np.ndarray:
     """Places of the worst: some of each hour first, the largest errors before others."""
-    bad = np.flatnonzero(asked & (found.outcomes >= Outcome.ONLY_ONLINE))
+    bad = np.flatnonzero(found.outcomes >= Outcome.ONLY_ONLINE)
+    if asked is not None:
+        bad = bad[asked[bad]]
     if not bad.size:
         return bad
-    order = bad[np.lexsort((millis[bad], -found.errors[bad], hours[bad]))]
-    starts = np.flatnonzero(np.append(True, np.diff(hours[order]) != 0))
+    hour = hours.places[bad]
+    by = np.lexsort((hours.times[bad], -found.errors[bad], hour))
+    order, hour = bad[by], hour[by]
+    starts = np.flatnonzero(np.append(True, np.diff(hour) != 0))
     rank = np.arange(order.size) - np.repeat(starts, np.diff(np.append(starts, order.size)))
     first = np.lexsort((-found.errors[order], rank))[:_PER_FEATURE]
     return order[first[rank[first] < _PER_HOUR]]

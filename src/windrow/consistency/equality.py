@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 from windrow.consistency.sketches import Sketch
 from windrow.errors import SchemaError
 from windrow.rows.lists import list_parts
-from windrow.rows.types import canonical_type, canonical_values, single_chunk
+from windrow.rows.types import canonical_type, canonical_values, is_nested, single_chunk
 
 FLOATS = 1e-9  # of the larger of two values
 t = pa.types
@@ -65,8 +65,44 @@ class Compared:
 def compare(
     online: pa.Array, offline: pa.Array, rule: Rule, beside: pa.Array | None = None
 ) -> Compared:
-    """Compare values pair by pair; `beside` is what a sketch is judged by."""
+    """Compare values pair by pair; `beside` is what a sketch is judged by.
+
+    Most are the same, which one pass over both tells; only the others are looked at closely.
+    """
     online, offline = aligned(single_chunk(online), single_chunk(offline))
+    same = _identical(online, offline)
+    if same is None:
+        return _compare(online, offline, rule, beside)
+    outcomes, errors = np.zeros(len(online), np.int8), np.zeros(len(online))
+    if rule.counts or online.null_count:
+        outcomes[~_there(online, rule)] = Outcome.BOTH_EMPTY
+    others = np.flatnonzero(~same)
+    if others.size:
+        places = pa.array(others)
+        known = None if beside is None else beside.take(places)
+        found = _compare(online.take(places), offline.take(places), rule, known)
+        outcomes[others], errors[others] = found.outcomes, found.errors
+    return Compared(outcomes, errors)
+
+
+def _identical(online: pa.Array, offline: pa.Array) -> np.ndarray | None:
+    """Where both have the same value, or both none; None if that is not told at a glance."""
+    type_ = online.type
+    if is_nested(type_) or t.is_null(type_):
+        return None
+    if (t.is_integer(type_) or t.is_floating(type_)) and not t.is_float16(type_):
+        a, b = (v.fill_null(0) if v.null_count else v for v in (online, offline))
+        same: np.ndarray = a.to_numpy(zero_copy_only=False) == b.to_numpy(zero_copy_only=False)
+    else:
+        found = pc.fill_null(pc.equal(online, offline), True)  # the next line says otherwise
+        same = found.to_numpy(zero_copy_only=False)
+    if online.null_count or offline.null_count:
+        a, b = (v.is_valid().to_numpy(zero_copy_only=False) for v in (online, offline))
+        same = same & (a == b)
+    return same
+
+
+def _compare(online: pa.Array, offline: pa.Array, rule: Rule, beside: pa.Array | None) -> Compared:
     there = [_there(values, rule) for values in (online, offline)]
     outcomes = np.full(len(online), Outcome.DIFFERENT, np.int8)
     outcomes[~there[0] & ~there[1]] = Outcome.BOTH_EMPTY
@@ -96,6 +132,8 @@ def aligned(online: pa.Array, offline: pa.Array) -> tuple[pa.Array, pa.Array]:
         values if values.type == type_ else values.cast(type_, safe=False)
         for values in (online, offline)
     )
+    if not is_nested(type_):
+        return online, offline
     return canonical_values(online), canonical_values(offline)
 
 

@@ -1,6 +1,6 @@
 """The consistency job: replay what was logged, compare, explain, report.
 
-log ──▶ replay: a backfill of the logged requests ──▶ compare, file by file ──▶ comparisons
+log ──▶ replay: a backfill of the logged requests ──▶ compare, row by row of the log ──▶ comparisons
                                                           │
                           worst examples, with rows ◀── tallies ──▶ verdict ──▶ report
 """
@@ -20,8 +20,8 @@ from windrow.consistency.compare import CompareJob, comparison_schema
 from windrow.consistency.equality import OUTCOMES
 from windrow.consistency.explain import Explainer
 from windrow.consistency.history import ServedHistory
-from windrow.consistency.logs import Log, foreign_log, own_logs
-from windrow.consistency.replay import Replay, plan_replay
+from windrow.consistency.logs import Log, as_files, foreign_log, own_logs
+from windrow.consistency.replay import OWN, ROW, Replay, plan_replay
 from windrow.consistency.report import (
     NO_DATA,
     QUANTILES,
@@ -35,12 +35,14 @@ from windrow.consistency.stored import CONSISTENCY, comparisons, new_run, store_
 from windrow.consistency.tally import FeatureTally, Tally
 from windrow.errors import OptionError, WindrowError
 from windrow.features.definitions import GroupBy, Join
+from windrow.features.inputs.queries import QUERY_TIME
 from windrow.features.plan.backfill import BackfillPlan
 from windrow.features.run.backfill import BackfillRun
 from windrow.features.run.results import commit_result
 from windrow.online.log.columns import AT
 from windrow.online.log.reading import Coverage, counts, coverage
-from windrow.rows.types import canonical_schema
+from windrow.sources.columns import Form, Taken
+from windrow.sources.files import FileRows
 from windrow.spark.progress import Progress
 from windrow.spark.session import Engine
 from windrow.spark.stages import Stages
@@ -50,7 +52,9 @@ from windrow.storage.store import Store
 from windrow.storage.work import work_folder
 from windrow.time import DAY, first_millisecond, now_millis
 
-Plan = Callable[[Join], BackfillPlan]  # of a backfill of the days that are asked for
+# Of a backfill of the days that are asked for, with a column of the queries' numbers.
+Plan = Callable[[Join, str], BackfillPlan]
+_TEXTS = pa.dictionary(pa.int32(), pa.string())
 
 
 @dataclass(frozen=True)
@@ -116,23 +120,23 @@ class ConsistencyJob:
         run = new_run(root, name, now_millis())
         stages = Stages(self.engine, root, self.progress)
         found = Found()
-        replays = self._replays(found)
         counted = counts(root, name)
         covered: Coverage | None = coverage(counted, *request.span)
         if request.log is not None:
             covered = None
         examples: Sequence[Example] = ()
-        if replays:
-            with work_folder(root, None) as work, ExitStack() as after:
+        with work_folder(root, None) as work, ExitStack() as after:
+            replays = self._replays(work)
+            if replays:
                 written, schema = self._compare(stages, replays, work, found, after)
-                target = comparisons(root, name)
-                commit_result(target, schema, written.parts)
-            chosen = choose_examples(
-                found.examples, request.examples, replays[0].sides.keys, replays
-            )
-            if chosen:
-                with stages.stage("explain"):
-                    examples = self.explain(chosen, counted)
+                commit_result(comparisons(root, name), schema, written.parts)
+        chosen: list[Chosen] = []
+        if replays:
+            keys = replays[0].sides.keys
+            chosen = choose_examples(found.examples, request.examples, keys, replays)
+        if chosen:
+            with stages.stage("explain"):
+                examples = self.explain(chosen, counted)
         features = tuple(_feature(one, tally) for one, tally in found.tally.features.items())
         report = Report(
             name,
@@ -153,7 +157,7 @@ class ConsistencyJob:
         stored = store_report(root, report)
         return replace(report, page=stored.html)
 
-    def _replays(self, found: Found) -> list[Replay]:
+    def _replays(self, work: Store) -> list[Replay]:
         """A replay for each version that was logged in the span."""
         request = self.request
         if request.log is not None:
@@ -172,11 +176,24 @@ class ConsistencyJob:
             logs = [one for one in own_logs(self.root, request.definition.name) if self._has(one)]
         # The version that is defined now comes first: others may lack columns.
         logs.sort(key=lambda log: (log.version != self.version, log.version or ""))
-        return [plan_replay(request.definition, log) for log in logs]
+        replays = []
+        for number, log in enumerate(logs):
+            replay = plan_replay(request.definition, log)
+            # Statuses of Windrow's own log are by the places of its columns: all of them stay.
+            columns = log.columns if log.own else replay.sides.logged
+            needed = dict.fromkeys(columns.values())
+            files = as_files(self.engine, log, needed, work.beneath(f"log-{number}"))
+            if files is not None and files is not log:
+                replay = plan_replay(request.definition, files)
+            if files is not None:
+                replays.append(replay)
+        return replays
 
     def _has(self, log: Log) -> bool:
         """Whether a table of the log has a row in the span."""
         low, high = self.request.span
+        if low is None and high is None:
+            return True  # it has files
         table = open_table(Store.at(log.table, self.root.options_dict))
         assert table is not None
         where = pc.is_valid(pc.field(AT))
@@ -197,35 +214,30 @@ class ConsistencyJob:
     ) -> tuple[Written, pa.Schema]:
         """Replay each version, then compare them all into files of one table."""
         name = self.request.definition.name
-        results: list[tuple[Store, list[str], pa.Schema]] = []
+        runs: list[BackfillRun] = []
         kept: list[Replay] = []
         for replay in list(replays):
             place = f"{CONSISTENCY}/{name}/replayed-{replay.sides.version or 'other'}"
             result = self.root.beneath(place)
             after.callback(result.remove)
             try:
-                planned = replace(self.plan(replay.join), result=result)
+                planned = replace(self.plan(replay.join, ROW), result=result)
             except WindrowError as error:
                 if replay.sides.version in (None, self.version):
                     raise
                 found.notes.append(f"version {replay.sides.version} cannot be replayed: {error}")
                 continue
-            BackfillRun(stages, planned).run()
-            table = open_table(result)
-            assert table is not None
-            paths = [uri.rpartition("/")[2] for uri in table.file_uris()]
-            schema = canonical_schema(pa.schema(table.schema().to_arrow()))
-            results.append((result, paths, schema))
+            runs.append(BackfillRun(stages, planned))
             kept.append(replay)
         replays[:] = kept
-        schema = comparison_schema([one.sides for one in kept], [one for _, _, one in results])
+        schema = comparison_schema(kept, [run.schema for run in runs])
         target = comparisons(self.root, name)
         written = Written([])
-        for replay, (result, paths, _) in zip(kept, results, strict=True):
-            run = f"{stages.id}-{replay.sides.version or 'other'}"
-            job = CompareJob(replay.sides, result, tuple(paths), target, work, run, schema)
+        for replay, run in zip(kept, runs, strict=True):
+            _, replayed = run.write(commit=False)
+            job = self._job(stages, replay, run.plan, replayed, target, work, schema)
             with stages.stage("compare"):
-                one = run_numbered(self.engine.given, len(paths), target, job.write)
+                one = run_numbered(self.engine.given, job.log.tasks, target, job.write)
             found.rows += one.counters.get("rows", 0)
             if one.counters.get("no_time"):
                 found.notes.append(f"{one.counters['no_time']:,} rows of the log have no time")
@@ -238,6 +250,41 @@ class ConsistencyJob:
             elif file.startswith("examples-"):
                 found.examples.append(pa.ipc.open_stream(data).read_all())
         return written, schema
+
+    def _job(
+        self,
+        stages: Stages,
+        replay: Replay,
+        plan: BackfillPlan,
+        replayed: Written,
+        target: Store,
+        work: Store,
+        schema: pa.Schema,
+    ) -> CompareJob:
+        """Compares the files that were replayed with what was replayed."""
+        queries, sides = plan.queries, replay.sides
+        assert plan.shares is not None
+        assert queries.table.parquet is not None
+        # Texts of Windrow's own columns repeat; they are read and written as dictionaries.
+        texts = [f.name for f in replay.types if f.name in OWN and pa.types.is_string(f.type)]
+        taken = [
+            Taken(f.name, sides.logged[f.name], _TEXTS if f.name in texts else f.type)
+            for f in replay.types
+        ]
+        taken.append(Taken(QUERY_TIME, sides.logged[AT], pa.int64(), Form.MILLIS))
+        parquet = queries.table.parquet
+        log = FileRows(
+            queries.shares(self.engine.tasks),
+            tuple(taken),
+            (queries.span,),
+            self.root.options,
+            folders=parquet.folders,
+            numbered=(ROW, parquet.starts),
+            dictionaries=tuple(texts),
+        )
+        paths = tuple(part.path for part in replayed.parts)
+        run = f"{stages.id}-{sides.version or 'other'}"
+        return CompareJob(sides, log, plan.shares, plan.result, paths, target, work, run, schema)
 
 
 def _feature(name: str, tally: FeatureTally) -> FeatureReport:

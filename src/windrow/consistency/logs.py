@@ -6,15 +6,20 @@ columns it has; `keys` and `values` say which of them stand for the columns of a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
+
+import pyarrow as pa
 
 from windrow.errors import OptionError, SchemaError
 from windrow.features.definitions import GroupBy, Join, JoinedGroup
+from windrow.features.run.results import write_frame
 from windrow.online.log.columns import AT
 from windrow.online.log.reading import log_tables
 from windrow.sources.bound import bind_table
+from windrow.sources.columns import Taken
+from windrow.spark.schemas import quoted
 from windrow.spark.session import Engine
 from windrow.storage.delta import open_table
 from windrow.storage.store import Store
@@ -26,12 +31,13 @@ class Log:
 
     `table` is what `Queries` take: a path, a table of Spark, or a DataFrame. `own` says that it has
     the columns of Windrow's log. `columns` maps the names of keys, inputs and features of a
-    definition to the table's columns.
+    definition to the table's columns, whose types are those of `schema`.
     """
 
     table: Any = field(repr=False)
     time: str
     columns: Mapping[str, str]
+    schema: pa.Schema
     version: str | None = None
     own: bool = True
 
@@ -42,8 +48,8 @@ def own_logs(root: Store, name: str) -> list[Log]:
     for version, store in log_tables(root, name).items():
         table = open_table(store)
         if table is not None and table.file_uris():
-            columns = [one.name for one in table.schema().fields]
-            found.append(Log(store.uri, AT, {one: one for one in columns}, version))
+            schema = pa.schema(table.schema().to_arrow())
+            found.append(Log(store.uri, AT, {one: one for one in schema.names}, schema, version))
     return found
 
 
@@ -78,7 +84,23 @@ def foreign_log(
                 f"{what}: there is no column for the key {key!r}; say which it is, such as "
                 f"--keys {key}=COLUMN. Its columns are {names}"
             )
-    return Log(table, time, columns, own=False)
+    return Log(table, time, columns, bound.schema, own=False)
+
+
+def as_files(engine: Engine, log: Log, needed: Collection[str], place: Store) -> Log | None:
+    """The same log, as Parquet files that tasks can read: they need it twice, in one order.
+
+    Of a log that is none, the columns that are `needed` are stored at `place`; None if it has no
+    rows.
+    """
+    bound = bind_table(engine, log.table, "the log", options=place.options_dict)
+    taken = [Taken(name, name, bound.schema.field(name).type) for name in needed]
+    if bound.rows(taken, (), engine.tasks)[0] is not None:
+        return log
+    frame = bound.frame.select(*(quoted(name) for name in needed))
+    written = write_frame(bound.executed(frame), place, "log")
+    columns = {name: column for name, column in log.columns.items() if column in needed}
+    return replace(log, table=place.uri, columns=columns) if written.parts else None
 
 
 def joined_groups(definition: Join | GroupBy) -> tuple[JoinedGroup, ...]:

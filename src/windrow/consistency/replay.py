@@ -1,12 +1,15 @@
-"""A replay: logged requests as the queries of a backfill, each with what was served.
+"""A replay: logged requests as the queries of a backfill.
 
-Served values travel through the backfill as columns of the queries, so that its result has both
-sides of every comparison, and nothing has to be joined.
+What was served stays where it is logged: only keys, times and the numbers of rows go through the
+backfill. By these numbers its result comes back to the rows of the log.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import pyarrow as pa
 
 from windrow.algebra.aggregation import Feature
 from windrow.consistency.equality import Rule
@@ -20,21 +23,24 @@ from windrow.online.log.columns import (
     CLOCK,
     ERROR,
     FRESH,
+    KEY,
     PREFIX,
     REQUEST,
     STATUSES,
     WRITER,
 )
+from windrow.rows.types import canonical_type
 from windrow.spark.schemas import quoted
 
 ONLINE = "_log_online_"  # columns of served values, by number
+ROW = "_log_row"  # the number of a row of the log
 BESIDE = "windrow_beside"  # what sketches are judged by
-OWN = (ASKED, CLOCK, WRITER, REQUEST, STATUSES, FRESH, ERROR)
+OWN = (ASKED, CLOCK, WRITER, REQUEST, KEY, STATUSES, FRESH, ERROR)
 
 
 @dataclass(frozen=True)
 class ComparedFeature:
-    """A feature, and the columns of a replay's result that have its values."""
+    """A feature, and the columns of the log and of a replay's result that have its values."""
 
     name: str
     group: str | None  # None: derived
@@ -47,9 +53,10 @@ class ComparedFeature:
 
 @dataclass(frozen=True)
 class Sides:
-    """Both sides of a replay's result. Picklable: tasks carry it.
+    """Both sides of a comparison. Picklable: tasks carry it.
 
-    `own` says that the log is Windrow's, with its columns.
+    `own` says that the log is Windrow's, with its columns. `logged` maps the names of what is read
+    of the log to its columns: the time, keys, inputs, its own columns and served values.
     """
 
     features: tuple[ComparedFeature, ...]
@@ -57,15 +64,23 @@ class Sides:
     inputs: tuple[str, ...]
     own: bool
     version: str | None
+    logged: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def computed(self) -> list[str]:
+        """The columns of a replay's result that are compared, or judge what is."""
+        found = [name for one in self.features for name in (one.offline, one.beside) if name]
+        return list(dict.fromkeys(found))
 
 
 @dataclass(frozen=True)
 class Replay:
-    """The join whose backfill has both sides; and features that the log does not have."""
+    """The join that is backfilled; and features that the log does not have."""
 
     join: Join
     sides: Sides
     left_out: tuple[str, ...]
+    types: pa.Schema  # of what is read of the log
 
 
 def plan_replay(definition: Join | GroupBy, log: Log) -> Replay:
@@ -87,10 +102,11 @@ def plan_replay(definition: Join | GroupBy, log: Log) -> Replay:
             if name not in taken and name not in names and not name.startswith(PREFIX):
                 taken[name] = column
                 inputs.append(name)
-    if log.own:
-        taken |= {name: name for name in OWN}
-    taken |= {f"{ONLINE}{i}": log.columns[name] for i, name in enumerate(there)}
     select = {name: quoted(column) for name, column in taken.items()}
+    logged = dict(taken)
+    if log.own:
+        logged |= {name: name for name in OWN}
+    logged |= {f"{ONLINE}{i}": log.columns[name] for i, name in enumerate(there)}
     groups, columns = _groups(definition)
     features = []
     # Statuses are in the order of the features, which are a log's last columns.
@@ -104,8 +120,14 @@ def plan_replay(definition: Join | GroupBy, log: Log) -> Replay:
         features.append(replace(found, online=f"{ONLINE}{number}", status=letter))
     join = Join(definition.name, Queries(log.table, AT, select=select), groups, derive=derive)
     left_out = tuple(name for name in names if name not in there)
-    sides = Sides(tuple(features), tuple(keys), tuple(inputs), log.own, log.version)
-    return Replay(join, sides, left_out)
+    sides = Sides(tuple(features), tuple(keys), tuple(inputs), log.own, log.version, logged)
+    types = [_field(name, column, log) for name, column in logged.items()]
+    return Replay(join, sides, left_out, pa.schema(types))
+
+
+def _field(name: str, column: str, log: Log) -> pa.Field:
+    type_ = log.schema.field(column).type
+    return pa.field(name, canonical_type(type_, f"the log: column {column!r}"))
 
 
 def _groups(

@@ -13,11 +13,13 @@ from windrow.consistency.equality import OUTCOMES, Compared, Outcome
 from windrow.time import HOUR
 
 _K = 400  # of the sketch of errors
-_SCHEMA = pa.schema(
+_DENSE = 100_000  # hours of a batch, from the first to the last, that are counted in an array
+_NUMBERS = pa.list_(pa.int64())
+_SCHEMA = pa.schema(  # a row for each feature
     [
         ("feature", pa.string()),
-        ("hour", pa.int64()),
-        *((name, pa.int64()) for name in OUTCOMES),
+        ("hours", _NUMBERS),
+        *((name, _NUMBERS) for name in OUTCOMES),
         ("sketch", pa.binary()),
     ]
 )
@@ -27,35 +29,56 @@ _SCHEMA = pa.schema(
 class FeatureTally:
     """Of one feature: counts of outcomes for each hour, and a sketch of errors that are not 0."""
 
-    hours: dict[int, np.ndarray] = field(default_factory=dict)
+    _parts: list[tuple[np.ndarray, np.ndarray]] = field(default_factory=list)
     errors: kll_doubles_sketch = field(default_factory=lambda: kll_doubles_sketch(_K))
 
-    def add(self, found: Compared, hours: np.ndarray, places: np.ndarray) -> None:
-        """Comparisons at `hours[places]`."""
+    def add(self, found: Compared, hours: Hours, asked: np.ndarray | None = None) -> None:
+        """Comparisons of values at `hours`; `asked` says which count (None: all)."""
+        places, outcomes, total = hours.places, found.outcomes, hours.counts
+        if asked is not None:
+            places, outcomes = places[asked], outcomes[asked]
+            total = np.bincount(places, minlength=hours.hours.size)
         size = len(OUTCOMES)
-        counts = np.bincount(places * size + found.outcomes, minlength=hours.size * size)
-        for hour, row in zip(hours.tolist(), counts.reshape(-1, size), strict=True):
-            if row.any():
-                self._at(hour).__iadd__(row)
-        both = (found.outcomes == Outcome.EQUAL) | (found.outcomes == Outcome.DIFFERENT)
-        errors = found.errors[both & (found.errors > 0)]
+        # Most are equal: the others are counted, and equal is the rest.
+        other = np.flatnonzero(outcomes)
+        spots = places[other] * size + outcomes[other]
+        counts = np.bincount(spots, minlength=hours.hours.size * size).reshape(-1, size)
+        counts[:, Outcome.EQUAL] = total - counts.sum(axis=1)
+        self._parts.append((hours.hours, counts))
+        places = np.flatnonzero(found.errors)
+        if asked is not None:
+            places = places[asked[places]]
+        outcomes, errors = found.outcomes[places], found.errors[places]
+        errors = errors[(outcomes == Outcome.EQUAL) | (outcomes == Outcome.DIFFERENT)]
         if errors.size:
             self.errors.update(errors)
 
-    def _at(self, hour: int) -> np.ndarray:
-        return self.hours.setdefault(hour, np.zeros(len(OUTCOMES), np.int64))
-
     def merge(self, other: FeatureTally) -> None:
-        for hour, row in other.hours.items():
-            self._at(hour).__iadd__(row)
+        self._parts += other._parts
         self.errors.merge(other.errors)
+
+    def by_hour(self) -> tuple[np.ndarray, np.ndarray]:
+        """The hours with values, ascending, and for each the counts of outcomes."""
+        if not self._parts:
+            return np.zeros(0, np.int64), np.zeros((0, len(OUTCOMES)), np.int64)
+        hours, places = np.unique(
+            np.concatenate([one for one, _ in self._parts]), return_inverse=True
+        )
+        counts = np.zeros((hours.size, len(OUTCOMES)), np.int64)
+        np.add.at(counts, places, np.concatenate([one for _, one in self._parts]))
+        some = counts.any(axis=1)
+        self._parts = [(hours[some], counts[some])]
+        return self._parts[0]
+
+    @property
+    def hours(self) -> dict[int, np.ndarray]:
+        hours, counts = self.by_hour()
+        return dict(zip(hours.tolist(), counts, strict=True))
 
     @property
     def counts(self) -> np.ndarray:
-        total = np.zeros(len(OUTCOMES), np.int64)
-        for row in self.hours.values():
-            total += row
-        return total
+        found: np.ndarray = self.by_hour()[1].sum(axis=0)
+        return found
 
     def quantiles(self, fractions: Iterable[float]) -> list[float]:
         """Of the errors of values that both sides have; 0 where there are none."""
@@ -89,29 +112,48 @@ class Tally:
 
     def to_bytes(self) -> bytes:
         """For another process."""
-        rows = []
-        for name, tally in self.features.items():
-            for hour, row in tally.hours.items():
-                counts = dict(zip(OUTCOMES, row.tolist(), strict=True))
-                rows.append({"feature": name, "hour": hour, **counts})
-            rows.append({"feature": name, "sketch": tally.errors.serialize()})
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, _SCHEMA) as out:
-            out.write_table(pa.Table.from_pylist(rows, _SCHEMA))
+            for name, tally in self.features.items():
+                hours, counts = tally.by_hour()
+                row = [name, hours, *counts.T, tally.errors.serialize()]
+                arrays = [
+                    pa.array([value], field.type) for value, field in zip(row, _SCHEMA, strict=True)
+                ]
+                out.write_batch(pa.record_batch(arrays, schema=_SCHEMA))
         return bytes(sink.getvalue())
 
     @staticmethod
     def from_bytes(data: bytes) -> Tally:
         found = Tally()
-        for row in pa.ipc.open_stream(data).read_all().to_pylist():
-            tally = found.of(row["feature"])
-            if row["sketch"] is not None:
-                tally.errors.merge(kll_doubles_sketch.deserialize(row["sketch"]))
-            else:
-                tally._at(row["hour"]).__iadd__([row[name] for name in OUTCOMES])
+        for batch in pa.ipc.open_stream(data):
+            name, hours, *counts, sketch = (column[0] for column in batch.columns)
+            tally = found.of(name.as_py())
+            numbers = [one.values.to_numpy() for one in (hours, *counts)]
+            tally._parts.append((numbers[0], np.stack(numbers[1:], axis=1)))
+            tally.errors.merge(kll_doubles_sketch.deserialize(sketch.as_py()))
         return found
 
 
-def hours_of(times: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+@dataclass(frozen=True)
+class Hours:
     """The hours of times, in milliseconds, and for each time the place of its hour."""
-    return np.unique(times // HOUR * HOUR, return_inverse=True)
+
+    times: np.ndarray
+    hours: np.ndarray
+    places: np.ndarray
+    counts: np.ndarray  # how many times each has
+
+    @staticmethod
+    def of(times: np.ndarray) -> Hours:
+        """Of some times: there is at least one."""
+        hours = times // HOUR
+        first = int(hours.min())
+        span = int(hours.max()) - first + 1
+        if span > _DENSE:
+            some, places, counts = np.unique(hours, return_inverse=True, return_counts=True)
+            return Hours(times, some * HOUR, places, counts)
+        counts = np.bincount(hours - first, minlength=span)
+        some = np.flatnonzero(counts)
+        places = (np.cumsum(counts > 0) - 1)[hours - first]
+        return Hours(times, (some + first) * HOUR, places, counts[some])

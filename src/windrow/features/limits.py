@@ -9,6 +9,7 @@ BATCH_ROWS = 262_144  # of a slice, read and computed at a time: what a processo
 SMALLEST_SLICE = 50_000  # below that, a slice is not worth a task
 SHARES = 4  # of slices, for each task that runs at a time
 LARGE_KEY_SLICES = 8  # a key with more events than this many slices is computed by tiles
+NUMBERED_SHARES = 64  # of a result that is read by the numbers of its queries, or more
 FEW_QUERIES = 50_000  # every task reads and sorts them itself: that costs less than a Spark job
 NEARLY_ALL = 0.9  # of the events can count: then filtering the others costs more than it spares
 FEW_REQUESTED = 50  # events for each query of a slice, from which on filtering first pays

@@ -32,6 +32,7 @@ from windrow.shard.predicate import Bounds
 from windrow.shard.spec import HASH, PREFIX, ShardSpec
 from windrow.shard.sums import chunk_sums, tail_facts
 from windrow.spark.tasks import WrittenFile
+from windrow.storage.encoding import pq_leaves
 from windrow.storage.footers import footer_bytes
 from windrow.storage.names import new_id
 from windrow.storage.store import Store
@@ -150,15 +151,6 @@ def _is_wide(type_: pa.DataType) -> bool:
 
 
 @functools.lru_cache(maxsize=64)
-def pq_leaves(schema: pa.Schema) -> list[str]:
-    """Paths of the Parquet leaf columns of `schema`."""
-    sink = pa.BufferOutputStream()
-    with pq.ParquetWriter(sink, schema):
-        pass
-    leaves = pq.ParquetFile(pa.BufferReader(sink.getvalue())).schema
-    return [leaves.column(i).path for i in range(len(leaves))]
-
-
 class PartWriter:
     """Writes one sorted stream of stored tables as a run of parts near a target size.
 

@@ -88,7 +88,8 @@ class FileRows:
     """Rows of Parquet files as `columns`, in `tasks` shares of about equal size. Picklable.
 
     `folders` are columns that the files' folders name. With `constant`, rows have one more column
-    (int32), which holds a number for each file.
+    (int32), which holds a number for each file. With `numbered`, they have one (int64) of their own
+    numbers: those of a file's rows follow each other, from the number that is given for the file.
     """
 
     shares: tuple[tuple[Span, ...], ...]
@@ -97,6 +98,8 @@ class FileRows:
     options: tuple[tuple[str, str], ...] = field(default=(), repr=False)  # they hold secrets
     constant: tuple[str, Mapping[str, int]] | None = None
     folders: tuple[str, ...] = ()
+    numbered: tuple[str, Mapping[str, int]] | None = None
+    dictionaries: tuple[str, ...] = ()  # columns of texts that are read as dictionaries
 
     @property
     def tasks(self) -> int:
@@ -112,25 +115,36 @@ class FileRows:
         sources = list(dict.fromkeys(c.reads for c in self.columns if c.reads is not None))
         own = [name for name in sources if name not in folders]
         try:
-            with _open(store, name) as file:
+            with _open(store, name, self.dictionaries) as file:
                 groups = list(range(span.first, span.last))
+                at = self._first_number(span, file.metadata)
                 for batch in file.iter_batches(_BATCH_ROWS, groups, own, use_threads=False):
                     for name in sources:
                         if name in folders:
                             value = pa.scalar(folders[name], pa.string())
                             values = pa.repeat(value, batch.num_rows)
                             batch = batch.append_column(name, values)
-                    yield self._take(batch, span.uri)
+                    yield self._take(batch, span.uri, at)
+                    at += batch.num_rows
         except (pa.ArrowException, OSError) as error:
             raise unreadable(span.uri, error) from error
 
-    def _take(self, batch: pa.RecordBatch, uri: str) -> pa.RecordBatch:
+    def _first_number(self, span: Span, metadata: Any) -> int:
+        if self.numbered is None:
+            return 0
+        before = sum(metadata.row_group(group).num_rows for group in range(span.first))
+        return self.numbered[1][span.uri] + int(before)
+
+    def _take(self, batch: pa.RecordBatch, uri: str, first: int) -> pa.RecordBatch:
         arrays = [column.make(batch) for column in self.columns]
         names = [column.name for column in self.columns]
         if self.constant is not None:
             name, numbers = self.constant
             arrays.append(pa.array(np.full(batch.num_rows, numbers.get(uri, 0), np.int32)))
             names.append(name)
+        if self.numbered is not None:
+            arrays.append(pa.array(np.arange(first, first + batch.num_rows)))
+            names.append(self.numbered[0])
         made = pa.RecordBatch.from_arrays(arrays, names=names)
         filters = [(k, made.column(k.column)) for k in self.keep]
         masks = [k.mask(times) for k, times in filters if not k.keeps_all(times)]
@@ -140,10 +154,14 @@ class FileRows:
         return made if mask.all() else made.filter(pa.array(mask))
 
 
-def _open(store: Store, name: str) -> pq.ParquetFile:
+def _open(store: Store, name: str, dictionaries: Sequence[str] = ()) -> pq.ParquetFile:
     """A file whose pages are compared with their checksums, if it has them."""
-    source = store.open_input(name)
-    return pq.ParquetFile(source, pre_buffer=not store.is_local, page_checksum_verification=True)
+    return pq.ParquetFile(
+        store.open_input(name),
+        pre_buffer=not store.is_local,
+        page_checksum_verification=True,
+        read_dictionary=list(dictionaries) or None,
+    )
 
 
 def unreadable(uri: str, error: Exception | str) -> StorageError:
@@ -258,18 +276,25 @@ class ParquetFiles:
                     return f"column {name!r} is {found} in the files and {type_} in Spark"
         return None
 
-    def shares(self, parallelism: int) -> tuple[tuple[Span, ...], ...]:
+    @property
+    def starts(self) -> dict[str, int]:
+        """For each file the number of its first row, among the rows of all of them."""
+        counts = np.cumsum([0, *(file.rows for file in self.files)]).tolist()
+        return {file.uri: start for file, start in zip(self.files, counts, strict=False)}
+
+    def shares(self, parallelism: int, most: int = TASK_ROWS) -> tuple[tuple[Span, ...], ...]:
         """The row groups in even shares, a multiple of `parallelism`, in the order of files.
 
-        Row groups are not cut, so some numbers of shares are more even than others: the one is
-        chosen with which all tasks together finish first.
+        Each has at most so many rows, as far as row groups allow: these are not cut. So some
+        numbers of shares are more even than others: the one is chosen with which all tasks
+        together finish first.
         """
         groups = [(f.uri, n, rows) for f in self.files for n, rows in enumerate(f.groups)]
         sizes = np.array([rows for _, _, rows in groups], np.int64)
-        rounds = max(-(-self.rows // (parallelism * TASK_ROWS)), 1)
+        rounds = max(-(-self.rows // (parallelism * most)), 1)
         several = range(rounds, min(2 * rounds, rounds + _MORE_ROUNDS) + 1)
         cuts = (_even(sizes, parallelism * n) for n in several)
-        share = min(cuts, key=lambda cut: _finish(sizes, cut, parallelism))
+        share = min(cuts, key=lambda cut: _finish(sizes, cut, parallelism, most))
         shares: list[list[Span]] = [[] for _ in range(int(share.max(initial=-1)) + 1)]
         for (uri, number, _), at in zip(groups, share.tolist(), strict=True):
             spans = shares[at]
@@ -287,8 +312,8 @@ def _even(sizes: np.ndarray, shares: int) -> np.ndarray:
     return np.minimum((middles * shares / total).astype(np.int64), shares - 1)
 
 
-def _finish(sizes: np.ndarray, share: np.ndarray, workers: int) -> tuple[bool, float]:
-    """Whether a share is more than a task sorts at a time.
+def _finish(sizes: np.ndarray, share: np.ndarray, workers: int, most: int) -> tuple[bool, float]:
+    """Whether a share is more than a task takes at a time.
 
     And when `workers` that take one share after the other are through, in rows.
     """
@@ -296,7 +321,7 @@ def _finish(sizes: np.ndarray, share: np.ndarray, workers: int) -> tuple[bool, f
     rows = np.bincount(share, weights=sizes)
     for size in rows.tolist():
         heapq.heappush(free, heapq.heappop(free) + size)
-    return bool(rows.max(initial=0) > TASK_ROWS), max(free)
+    return bool(rows.max(initial=0) > most), max(free)
 
 
 def partition_values(uri: str, names: Collection[str] | None = None) -> dict[str, str | None]:

@@ -15,6 +15,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from windrow.errors import SchemaError
+from windrow.rows.types import canonical_type, has_type
 from windrow.sources.delta import delta_content, is_delta
 from windrow.sources.files import ParquetFiles, folder_columns, partition_values
 from windrow.sources.tables import is_path
@@ -74,12 +76,12 @@ def spark_schema(parquet: ParquetFiles, listed: Listed) -> pa.Schema | None:
     first = parquet.footers[0].schema
     if any(not f.schema.equals(first) or f.uncertain for f in parquet.footers):
         return None
+    if listed.declared is not None:
+        own = [field for field in listed.declared if field.name not in listed.partitions]
+        return listed.declared if _same(own, list(first)) else None
     fields = [_field(field) for field in first]
     if any(field is None for field in fields):
         return None
-    if listed.declared is not None:
-        own = [field for field in listed.declared if field.name not in listed.partitions]
-        return listed.declared if _plain(own) == _plain(fields) else None
     days = _day_columns([file.uri for file in parquet.files], listed.root)
     names = [field.name.lower() for field in first] + [name.lower() for name in days or ()]
     if days is None or len(set(names)) < len(names):
@@ -87,8 +89,24 @@ def spark_schema(parquet: ParquetFiles, listed: Listed) -> pa.Schema | None:
     return pa.schema([*fields, *(pa.field(name, pa.date32()) for name in days)])
 
 
-def _plain(fields: Sequence[Any]) -> list[tuple[str, pa.DataType]]:
-    return [(field.name, field.type) for field in fields]
+def _same(declared: Sequence[pa.Field], found: Sequence[pa.Field]) -> bool:
+    """Whether files have the columns that a log declares, nested ones in the same form."""
+    return len(declared) == len(found) and all(
+        one.name == other.name and _is_declared(one.type, other)
+        for one, other in zip(declared, found, strict=True)
+    )
+
+
+def _is_declared(type_: pa.DataType, found: pa.Field) -> bool:
+    if not pa.types.is_nested(type_):
+        known = _field(found)
+        return known is not None and known.type == type_
+    if has_type(found.type, lambda one: pa.types.is_timestamp(one) and one.unit == "ns"):
+        return False  # as Arrow reads INT96, which holds more years than that
+    try:
+        return bool(canonical_type(type_, "") == canonical_type(found.type, ""))
+    except SchemaError:
+        return False
 
 
 def _field(field: pa.Field) -> pa.Field | None:

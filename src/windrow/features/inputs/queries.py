@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from windrow.errors import OptionError, SchemaError, ShardNotFoundError
+from windrow.features import limits
 from windrow.features.definitions import Join
 from windrow.features.inputs.layout import key_type
 from windrow.rows.types import RESERVED, canonical_schema
@@ -18,7 +19,7 @@ from windrow.shard.shard import Shard
 from windrow.shard.spec import ShardSpec, by_hash
 from windrow.sources.bound import BoundTable, bind_table
 from windrow.sources.columns import Form, Taken
-from windrow.sources.files import FileRows, TimeFilter
+from windrow.sources.files import FileRows, Span, TimeFilter
 from windrow.sources.tables import require_columns
 from windrow.sources.times import check_time_type, millis_sql
 from windrow.spark.schemas import arrow_to_spark_schema, quoted
@@ -48,12 +49,17 @@ def key_columns(left_keys: Sequence[str]) -> list[str]:
 
 @dataclass(frozen=True)
 class QueryInputs:
-    """Queries of a join: all left columns, and which rows are requested (`span`)."""
+    """Queries of a join: all left columns, and which rows are requested (`span`).
+
+    With `numbered`, they have one more column of this name: their number among the rows of all
+    files. Only tasks that read the files can tell it.
+    """
 
     join: Join
     table: BoundTable
     schema: pa.Schema  # canonical types of the left columns
     span: TimeFilter
+    numbered: str | None = None
 
     @staticmethod
     def bind(
@@ -62,6 +68,7 @@ class QueryInputs:
         start: str | date | None,
         end: str | date | None,
         options: dict[str, str] | None,
+        numbered: str | None = None,
     ) -> QueryInputs:
         what = f"Join {join.name!r}: left"
         left = join.left
@@ -84,12 +91,30 @@ class QueryInputs:
         high = None if high is None else high + DAY
         span = TimeFilter(QUERY_TIME, low, high, nulls=True)
         table = table.within(left.time, low, high)
-        return QueryInputs(join, table, canonical_schema(table.schema), span)
+        schema = canonical_schema(table.schema)
+        if numbered is not None:
+            schema = schema.append(pa.field(numbered, pa.int64()))
+        return QueryInputs(join, table, schema, span, numbered)
 
     def rows(self, engine: Engine, left_keys: Sequence[str]) -> tuple[FileRows | None, str]:
         """The sorted queries' rows as tasks read them, or None; and the reason."""
         taken = sorted_columns(self.schema, left_keys, self.join.left.time)
-        return self.table.rows(taken, [self.span], engine.tasks)
+        taken = tuple(one for one in taken if one.name != self.numbered)
+        rows, reason = self.table.rows(taken, [self.span], engine.tasks)
+        if self.numbered is None:
+            return rows, reason
+        if rows is None or self.table.parquet is None:
+            raise SchemaError(f"Join {self.join.name!r}: left: rows have no numbers: {reason}")
+        return replace(rows, numbered=(self.numbered, self.table.parquet.starts)), reason
+
+    def shares(self, tasks: int) -> tuple[tuple[Span, ...], ...]:
+        """Neighbouring rows of the files, for whoever compares a numbered result with them."""
+        parquet = self.table.parquet
+        assert parquet is not None
+        most = min(
+            max(parquet.rows // limits.NUMBERED_SHARES, limits.BATCH_ROWS), limits.SLICE_ROWS
+        )
+        return parquet.shares(tasks, most)
 
     @property
     def times(self) -> tuple[int, int] | None:

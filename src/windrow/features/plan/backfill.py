@@ -8,6 +8,7 @@ store     where the result goes
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import date
@@ -25,6 +26,7 @@ from windrow.features.plan.arrangement import PlannedArrangement, Reading, many
 from windrow.features.plan.passes import PassPlan, passes_of, plan_pass
 from windrow.features.plan.strategy import BROADCAST, GATHER, STRATEGIES
 from windrow.features.strategies.group_events import feature_fields
+from windrow.features.strategies.slices import RowShares
 from windrow.spark.session import Engine
 from windrow.storage.names import digest
 from windrow.storage.records import read_record, write_record
@@ -46,6 +48,7 @@ class BackfillPlan:
     passes: tuple[PassPlan, ...]
     result: Store
     finished: int = 0  # slices that an interrupted run of the same has finished
+    shares: RowShares | None = None  # by which the result's files are laid out
 
     @property
     def arranged(self) -> set[int]:
@@ -86,6 +89,7 @@ class BackfillPlan:
         parts += [(one.todo.uri, one.todo.state, one.todo.chosen) for one in self.arrangements]
         parts += [self.join.left.selected, self.join.left.where]
         parts += [one.strategy for one in self.passes]
+        parts.append(None if self.shares is None else self.shares.starts)
         return digest(*parts)
 
     def __str__(self) -> str:
@@ -128,13 +132,18 @@ def plan_backfill(
     start: str | date | None,
     end: str | date | None,
     strategy: str | None = None,
+    numbered: str | None = None,
 ) -> BackfillPlan:
-    """Decide how to backfill `join`. Reads schemas, footers and logs, no rows."""
+    """Decide how to backfill `join`. Reads schemas, footers and logs, no rows.
+
+    With `numbered`, the result has a column of this name: the number of each query, among the rows
+    of all its files.
+    """
     if strategy is not None and strategy not in STRATEGIES:
         raise OptionError(f"strategy is {strategy!r}; it is one of {list(STRATEGIES)}")
     options = store.options_dict
     join = over_streams(join, store)
-    queries = QueryInputs.bind(join, engine, start, end, options)
+    queries = QueryInputs.bind(join, engine, start, end, options, numbered)
     passes = passes_of(join)
     arrangements: dict[str, PlannedArrangement] = {}
     numbers: list[tuple[int, ...]] = []
@@ -171,8 +180,20 @@ def plan_backfill(
             for number, (p, n) in enumerate(zip(passes, numbers, strict=True))
         ),
         store.beneath(f"results/{join.name}"),
+        shares=None if numbered is None else _shares(queries, numbered, engine.tasks),
     )
     return _resumed(plan, store)
+
+
+def _shares(queries: QueryInputs, numbered: str, tasks: int) -> RowShares:
+    parquet = queries.table.parquet
+    assert parquet is not None
+    rows = {file.uri: file.groups for file in parquet.files}
+    counts = [
+        sum(sum(rows[span.uri][span.first : span.last]) for span in share)
+        for share in queries.shares(tasks)
+    ]
+    return RowShares(numbered, tuple(itertools.accumulate(counts[:-1], initial=0)))
 
 
 def _todo(inputs: GroupInputs, store: Store) -> Todo:

@@ -8,6 +8,7 @@ data resumes after the last finished slice.
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, suppress
@@ -36,7 +37,7 @@ from windrow.features.strategies.broadcast import BroadcastJob, EventShape, Redu
 from windrow.features.strategies.group_events import REJECTED, GroupEvents
 from windrow.features.strategies.merge import SliceJob, even_slices, slice_job
 from windrow.features.strategies.queries import FewQueries, StoredQueries
-from windrow.features.strategies.slices import Job, SliceTarget, write_file
+from windrow.features.strategies.slices import Job, RowShares, SliceTarget, write_file
 from windrow.rows.types import canonical_schema
 from windrow.shard.shard import Shard
 from windrow.sources.files import FileRows, ParquetFiles, TimeFilter
@@ -101,20 +102,7 @@ class BackfillRun:
 
     def run(self) -> tuple[DataFrame, BackfillSummary]:
         started = time.perf_counter()
-        self._check_result()
-        try:
-            with work_folder(self.stages.store, self.plan.fingerprint) as work, ExitStack() as held:
-                record_slices(self.plan, work)
-                hold_sources(self.plan.arrangements, self._name, held)
-                shards = {n: self._ingest(n, work, held) for n in sorted(self.plan.arranged)}
-                schema, written = self._features(shards, work)
-                commit_result(self.plan.result, schema, written.parts)
-        except WindrowError as error:
-            resumable = self.plan.fingerprint is not None or not self.plan.result.is_local
-            if not (resumable and isinstance(error, StorageUnavailableError)):
-                self._drop_files()
-            raise
-        self.stages.count(written)
+        schema, written = self.write()
         found = self.stages.counters
         summary = BackfillSummary(
             queries=sum(part.rows for part in written.parts),
@@ -131,18 +119,42 @@ class BackfillRun:
         )
         return read_result(self.stages.given, self.plan.result, written.parts, schema), summary
 
+    def write(self, *, commit: bool = True) -> tuple[pa.Schema, Written]:
+        """Write the result's files, and make them a table, unless they are for the caller alone."""
+        self._check_result()
+        try:
+            with work_folder(self.stages.store, self.plan.fingerprint) as work, ExitStack() as held:
+                record_slices(self.plan, work)
+                hold_sources(self.plan.arrangements, self._name, held)
+                shards = {n: self._ingest(n, work, held) for n in sorted(self.plan.arranged)}
+                schema, written = self._features(shards, work)
+                if commit:
+                    commit_result(self.plan.result, schema, written.parts)
+        except WindrowError as error:
+            resumable = self.plan.fingerprint is not None or not self.plan.result.is_local
+            if not (resumable and isinstance(error, StorageUnavailableError)):
+                self._drop_files()
+            raise
+        self.stages.count(written)
+        return schema, written
+
     def _check_result(self) -> None:
         """Refuse a result that could not be stored or derived, before anything is computed."""
-        what, schema = self._name, self.plan.schema
+        what = self._name
         try:
-            canonical_schema(schema)  # refuses a name that occurs twice
-            if self.plan.join.derive:
-                empty = empty_frame(self.stages.spark, arrow_to_spark_schema(schema))
-                derived = self._derived(empty)
-                schema = frame_schema(derived)
+            schema = self.schema
         except SchemaError as error:
             raise SchemaError(str(error) if what in str(error) else f"{what}: {error}") from error
         check_storable(schema, what)
+
+    @functools.cached_property
+    def schema(self) -> pa.Schema:
+        """The columns of the result, derived ones included."""
+        schema = canonical_schema(self.plan.schema)  # refuses a name that occurs twice
+        if not self.plan.join.derive:
+            return schema
+        empty = empty_frame(self.stages.spark, arrow_to_spark_schema(self.plan.schema))
+        return frame_schema(self._derived(empty))
 
     @property
     def _name(self) -> str:
@@ -292,12 +304,14 @@ class BackfillRun:
                     self.stages.count(written)
                     found += [part.path for part in written.parts]
                 paths.append(tuple(found))
-        name = self.stages.id
+        name, shares = self.stages.id, self._shares(target)
         reduce = ReduceJob(tuple(shapes), job, store, tuple(paths))
 
         def write(_: int) -> Written:
             result = reduce.compute()
-            parts = [write_file(target, result.table, name)] if result.table.num_rows else []
+            parts = []
+            if result.table.num_rows:
+                parts.append(write_file(target, result.table, name, shares))
             return Written(parts, 0, {**result.counters, "peak_memory": peak_memory()})
 
         with self.stages.stage("combine partials", one.queries):
@@ -324,6 +338,7 @@ class BackfillRun:
             target,
             self._rejected_store,
             Store.at(f"{work.uri}/done-{job.digest}", work.options_dict),
+            self._shares(target),
         )
         finished = job_target.done()
         shares = job.shares(self.stages.engine.tasks, finished)
@@ -354,4 +369,9 @@ class BackfillRun:
     def _write_frame(self, frame: DataFrame) -> tuple[pa.Schema, Written]:
         """Write what Spark still has to work on: derived columns, or the queries alone."""
         with self.stages.stage("derive and store"):
-            return frame_schema(frame), write_frame(frame, self.plan.result, self.stages.id)
+            shares = self.plan.shares
+            return frame_schema(frame), write_frame(frame, self.plan.result, self.stages.id, shares)
+
+    def _shares(self, target: Store) -> RowShares | None:
+        """How files of a pass are laid out: those of the result, as the plan says."""
+        return self.plan.shares if target == self.plan.result else None

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from deltalake.transaction import AddAction
 
 from windrow.errors import StorageError, StorageUnavailableError
-from windrow.features.strategies.slices import write_file
+from windrow.features.strategies.slices import RowShares, write_file
 from windrow.rows.types import canonical_schema
 from windrow.spark.memory import peak_memory
 from windrow.spark.schemas import arrow_to_spark_schema, spark_to_arrow_schema
@@ -40,7 +40,9 @@ def frame_schema(frame: DataFrame) -> pa.Schema:
     return canonical_schema(spark_to_arrow_schema(frame.schema))
 
 
-def write_frame(frame: DataFrame, store: Store, run: str) -> Written:
+def write_frame(
+    frame: DataFrame, store: Store, run: str, shares: RowShares | None = None
+) -> Written:
     """Write the rows of `frame`, a file per task, that no log names yet."""
     schema = frame_schema(frame)
     plain = frame.toDF(*(f"c{i}" for i in range(len(schema))))  # mapInArrow takes no dots in names
@@ -50,7 +52,7 @@ def write_frame(frame: DataFrame, store: Store, run: str) -> Written:
         if not held:
             return Written([])
         table = pa.Table.from_batches(held).rename_columns(schema.names).cast(schema)
-        return Written([write_file(store, table, run)], 0, {"peak_memory": peak_memory()})
+        return Written([write_file(store, table, run, shares)], 0, {"peak_memory": peak_memory()})
 
     return run_writers(plain, store, write)
 

@@ -16,6 +16,7 @@ from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction, RemoveAction
 
 from windrow.storage.delta import create_table, hides_ntz, is_failure, open_table
+from windrow.storage.encoding import encoding
 from windrow.storage.failures import failure
 from windrow.storage.names import new_id
 from windrow.storage.store import Store
@@ -35,7 +36,7 @@ class Appender:
     def write(self, rows: pa.Table) -> int:
         """Write a file, for the next commit; the store's time of it, in milliseconds."""
         name, sink = f"{new_id()}.parquet", pa.BufferOutputStream()
-        pq.write_table(rows, sink, compression="zstd")
+        pq.write_table(rows, sink, **encoding(rows))
         data = sink.getvalue()
         self.store.write(name, [data])
         modified = self.store.modified(name)

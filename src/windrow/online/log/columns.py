@@ -16,11 +16,12 @@ Then come the columns of the keys, further inputs, and the features, by their ow
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from functools import cached_property
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -46,9 +47,11 @@ t = pa.types
 
 
 class Taken(NamedTuple):
-    """An answer that is to be logged, or (`error`) one that could not be given: `fetched` is None.
+    """An answer that is to be logged, or (`error`) one that could not be given.
 
-    It refers to what was answered; what its receiver may change has to be copied before.
+    Of an answer for one key, as most are, `values` and `statuses` are flat: tuples with one for
+    each feature. So little is held that the garbage collector has to look at. Of other answers they
+    are the answer's own lists: what its receiver may change has to be copied before.
     """
 
     number: int
@@ -58,17 +61,36 @@ class Taken(NamedTuple):
     asked: bool
     clock: int
     keys: Sequence[Mapping[str, Any]]
-    fetched: Fetched | None
+    features: tuple[str, ...]
+    values: Sequence[Any]
+    statuses: Sequence[Any]
+    fresh_at: Sequence[int]
+    size: int  # how many values are held in memory
     error: str | None = None
 
-    @property
-    def features(self) -> tuple[str, ...]:
-        return () if self.fetched is None else self.fetched.names
 
-    @property
-    def size(self) -> int:
-        """How many values of it are held in memory."""
-        return size_of(len(self.keys), len(self.features))
+def taken_of(number: int, fetched: Fetched, asked: bool, clock: int, size: int) -> Taken:
+    """An answer, on the path of a request."""
+    keys = fetched.keys
+    values: Sequence[Any] = fetched.columns
+    statuses: Sequence[Any] = fetched.statuses
+    if len(keys) == 1:
+        values = tuple([column[0] for column in values])
+        statuses = tuple([column[0] for column in statuses])
+    return Taken(
+        number,
+        fetched.name,
+        fetched.version,
+        fetched.at,
+        asked,
+        clock,
+        keys,
+        fetched.names,
+        values,
+        statuses,
+        tuple(fetched.fresh_at),
+        size,
+    )
 
 
 def size_of(keys: int, features: int) -> int:
@@ -133,39 +155,53 @@ class LogColumns:
         """
         sizes = np.array([len(one.keys) for one in taken], np.int64)
         total = int(sizes.sum())
+        ends = np.cumsum(sizes)
         columns: list[pa.Array] = [
             _moments(np.repeat([one.at for one in taken], sizes)),
             pa.array(np.repeat([one.asked for one in taken], sizes), pa.bool_()),
             _moments(np.repeat([one.clock for one in taken], sizes)),
             pa.repeat(pa.scalar(writer, pa.string()), total),
             pa.array(np.repeat([one.number for one in taken], sizes), pa.int64()),
-            pa.array([i for one in taken for i in range(len(one.keys))], pa.int32()),
+            pa.array(np.arange(total) - np.repeat(ends - sizes, sizes), pa.int32()),
         ]
+        alike = all(one.features is self._names or one.features == self._names for one in taken)
+        flat = alike and all(isinstance(one.statuses, tuple) for one in taken)
         breathe()
-        columns.append(pa.array([t for one in taken for t in self._statuses(one)], pa.string()))
+        if flat:  # one key each, and all features: most are
+            columns.append(self._texts(taken))
+        else:
+            texts = list(chain.from_iterable(map(self._statuses, taken)))
+            columns.append(pa.array(texts, pa.string()))
         breathe()
         columns.append(self._fresh(taken, sizes))
-        columns.append(pa.array([one.error for one in taken for _ in one.keys], pa.string()))
+        failed = any(one.error is not None for one in taken)
+        errors = [one.error for one in taken for _ in one.keys] if failed else [None] * total
+        columns.append(pa.array(errors, pa.string()))
         types = self.schema
         for name, _ in self.given:
             breathe()
             values = [key.get(name) for one in taken for key in one.keys]
             columns.append(_given(values, types.field(name).type))
-        alike = all(one.fetched is not None and one.features == self._names for one in taken)
-        for number, (name, _) in enumerate(self.description.features):
+        values_of = self._columns(taken, flat=flat)
+        for name, _ in self.description.features:
             breathe()
-            if alike and total == len(taken):  # one key each, and all features: most are
-                column = [one.fetched.columns[number][0] for one in taken]  # type: ignore[union-attr]
-            else:
-                column = [value for one in taken for value in self._values(one, name)]
-            columns.append(pa.array(column, types.field(name).type))
+            columns.append(pa.array(next(values_of), types.field(name).type))
         return pa.table(columns, schema=types)
+
+    def _columns(self, taken: Sequence[Taken], *, flat: bool) -> Iterator[Sequence[Any]]:
+        """The values of each feature, in their order."""
+        if flat:
+            yield from zip(*[one.values for one in taken], strict=True)
+            return
+        for name, _ in self.description.features:
+            yield list(chain.from_iterable([self._values(one, name) for one in taken]))
 
     def _values(self, one: Taken, name: str) -> Sequence[Any]:
         place = self._places(one.features).get(name)
-        if place is None or one.fetched is None:
+        if place is None:
             return [None] * len(one.keys)
-        return one.fetched.columns[place]
+        found = one.values[place]
+        return [found] if isinstance(one.statuses, tuple) else found
 
     def _places(self, names: tuple[str, ...]) -> Mapping[str, int]:
         """Where the features of an answer are; most answers have the same ones."""
@@ -184,34 +220,50 @@ class LogColumns:
 
     def _statuses(self, one: Taken) -> list[str]:
         """For each key the letters of all features, those that were not asked for among them."""
-        found, letters = one.fetched, _LETTER_OF
-        if found is None:
+        if one.error is not None:
             return [FAILED * len(self._names)] * len(one.keys)
-        if found.names == self._names and len(one.keys) == 1:
-            return ["".join([letters[id(column[0])] for column in found.statuses])]
-        places, missing = self._places(found.names), [NOT_ASKED] * len(one.keys)
-        by_feature = [
-            [letters[id(status)] for status in found.statuses[places[name]]]
-            if name in places
-            else missing
-            for name in self._names
+        places, missing = self._places(one.features), [NOT_ASKED] * len(one.keys)
+        by_feature: list[Sequence[str]] = [
+            self._letters(one, places[name]) if name in places else missing for name in self._names
         ]
         return ["".join(text) for text in zip(*by_feature, strict=True)]
 
-    def fresh_of(self, one: Taken) -> dict[str, int]:
-        """By group, up to when its rows had been taken in."""
-        places = self._group_places.get(one.features)
+    def _letters(self, one: Taken, place: int) -> Sequence[str]:
+        found = one.statuses[place]
+        several = [found] if isinstance(one.statuses, tuple) else found
+        return [_LETTER_OF[id(status)] for status in several]
+
+    def _texts(self, taken: Sequence[Taken]) -> pa.Array:
+        """The letters of flat answers, without a loop over them."""
+        every = chain.from_iterable([one.statuses for one in taken])
+        text = "".join(map(_LETTER_OF.__getitem__, map(id, every))).encode()
+        offsets = np.arange(len(taken) + 1, dtype=np.int32) * np.int32(len(self._names))
+        return pa.StringArray.from_buffers(len(taken), pa.py_buffer(offsets), pa.py_buffer(text))
+
+    def fresh_times(self, taken: Sequence[Taken]) -> dict[str, np.ndarray]:
+        """By group, up to when its rows had been taken in, for each answer; -1 if it has none."""
+        found = {name: np.full(len(taken), -1) for name in self.groups}
+        by_features: dict[tuple[str, ...], list[int]] = {}
+        for place, one in enumerate(taken):
+            by_features.setdefault(one.features, []).append(place)
+        for features, places in by_features.items():
+            known = [taken[place].fresh_at for place in places]
+            for group, at in self._places_of_groups(features).items():
+                times = np.array([min(max(one[at], 0), _LATEST) for one in known], np.int64)
+                found[group][places] = times
+        return found
+
+    def _places_of_groups(self, features: tuple[str, ...]) -> dict[str, int]:
+        """For each group the place of its first feature among these."""
+        places = self._group_places.get(features)
         if places is None:
             places = {}
-            for place, name in enumerate(one.features):
+            for place, name in enumerate(features):
                 group = self.description.groups.get(name)
                 if group is not None:
                     places.setdefault(group, place)
-            self._group_places[one.features] = places
-        if one.fetched is None:
-            return {}
-        fresh = one.fetched.fresh_at
-        return {group: min(max(fresh[p], 0), _LATEST) for group, p in places.items()}
+            self._group_places[features] = places
+        return places
 
     @cached_property
     def _group_places(self) -> dict[tuple[str, ...], dict[str, int]]:
@@ -219,13 +271,13 @@ class LogColumns:
 
     def _fresh(self, taken: Sequence[Taken], sizes: np.ndarray) -> pa.Array:
         kind = self.schema.field(FRESH).type
-        known = [self.fresh_of(one) for one in taken]
+        known = self.fresh_times(taken)
+        none = np.full(len(taken), -1)
         arrays = []
         for field in kind:
-            found = [one.get(field.name) for one in known]
-            there = np.repeat([one is not None for one in found], sizes)
-            times = np.repeat(np.array([one or 0 for one in found], np.int64), sizes)
-            arrays.append(pa.array(times, pa.int64(), mask=~there).cast(_MILLIS).cast(MOMENT))
+            times = np.repeat(known.get(field.name, none), sizes)
+            found = pa.array(times, pa.int64(), mask=times < 0)
+            arrays.append(found.cast(_MILLIS).cast(MOMENT))
         return pa.StructArray.from_arrays(arrays, fields=list(kind))
 
 

@@ -18,12 +18,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from windrow.errors import OptionError, StorageError, WindrowError
 from windrow.online.fetched import Description, Fetched
 from windrow.online.log.appending import Appender
-from windrow.online.log.columns import LogColumns, Taken, size_of
+from windrow.online.log.columns import LogColumns, Taken, size_of, taken_of
 from windrow.online.log.counts import COUNTS, Count, Place, counts_table, hour_of
 from windrow.storage.names import new_id
 from windrow.storage.store import Store
@@ -33,9 +34,9 @@ SERVED = "served"
 VALUES = 500_000  # held in memory, at most
 EVERY = 5.0  # seconds between two commits
 ROWS = 50_000  # that are committed before that
-_STEP = 2_000  # values that are converted together
+_STEP = 20_000  # values that are converted together
 _PAUSE = 0.0  # seconds between two columns: the other threads have their turn, and this one next
-_LOOK = 0.1  # seconds between two looks at what was taken
+_LOOK = 0.5  # seconds between two looks at what was taken: a table costs more than a row of it
 _AT_EXIT = 5.0  # seconds for what is left when a process ends
 
 Report = Callable[[str], None]
@@ -118,8 +119,7 @@ class ServingLog:
         size = size_of(len(fetched.keys), len(fetched.columns))
         number = self._admitted(name, version, fetched.at, size)
         if number:
-            keys, at = fetched.keys, fetched.at
-            self._keep(Taken(number, name, version, at, asked, self._now(), keys, fetched))
+            self._keep(taken_of(number, fetched, asked, self._now(), size))
 
     def failed(
         self, description: Description, keys: Sequence[Mapping[str, Any]], at: int | None, why: str
@@ -128,11 +128,14 @@ class ServingLog:
         name, version = description.name, description.version
         self._known.setdefault((name, version), LogColumns(description))
         time, clock = self._now() if at is None else at, self._now()
-        number = self._admitted(name, version, time, size_of(len(keys), 0))
+        size = size_of(len(keys), 0)
+        number = self._admitted(name, version, time, size)
         if number:
             copies = [dict(key) for key in keys]
             asked = at is not None
-            self._keep(Taken(number, name, version, time, asked, clock, copies, None, why))
+            self._keep(
+                Taken(number, name, version, time, asked, clock, copies, (), (), (), (), size, why)
+            )
 
     def _admitted(self, name: str, version: str, at: int, size: int) -> int:
         """Count a request; its number if it is to be logged, otherwise 0."""
@@ -235,28 +238,25 @@ class ServingLog:
         taken: list[Taken] = []
         with self._lock:
             taken, self._taken = self._taken, taken
-        step: list[Taken] = []
-        size = 0
-        for one in taken:
-            if step and (
-                size + one.size > _STEP
-                or (one.name, one.version) != (step[0].name, step[0].version)
-            ):
-                self._convert_step(step, size, breathe)
-                step, size = [], 0
-            step.append(one)
-            size += one.size
-        if step:
-            self._convert_step(step, size, breathe)
+        for (name, version), several in _by_table(taken).items():
+            ends = np.cumsum([one.size for one in several])
+            first = 0
+            while first < len(several):
+                before = int(ends[first - 1]) if first else 0
+                last = max(int(np.searchsorted(ends, before + _STEP, "right")), first + 1)
+                size = int(ends[last - 1]) - before
+                self._convert_step(self._table(name, version), several[first:last], size, breathe)
+                first = last
 
-    def _convert_step(self, taken: list[Taken], size: int, breathe: Callable[[], None]) -> None:
-        table = self._table(taken[0].name, taken[0].version)
+    def _convert_step(
+        self, table: _Table, taken: list[Taken], size: int, breathe: Callable[[], None]
+    ) -> None:
         try:
             rows = table.columns.table(taken, self.writer, breathe)
         except Exception as error:
             if len(taken) > 1:  # one of them, then
                 for one in taken:
-                    self._convert_step([one], one.size, breathe)
+                    self._convert_step(table, [one], one.size, breathe)
                 return
             self.report(f"the serving log leaves out a request of {taken[0].name}: {error}")
             place = (taken[0].name, taken[0].version, hour_of(taken[0].at))
@@ -267,15 +267,16 @@ class ServingLog:
         breathe()
         table.rows.append(rows)
         table.values += size
-        for one in taken:
-            place = (one.name, one.version, hour_of(one.at))
-            count = table.counts.get(place)
-            if count is None:
-                count = table.counts[place] = Count()
-            count.logged += 1
-            count.last_clock = max(count.last_clock or one.clock, one.clock)
-            for group, fresh in table.columns.fresh_of(one).items():
-                count.fresh[group] = max(fresh, count.fresh.get(group, fresh))
+        hours = np.array([hour_of(one.at) for one in taken])
+        clocks = np.array([one.clock for one in taken])
+        known = table.columns.fresh_times(taken)
+        for hour in np.unique(hours).tolist():
+            mine = hours == hour
+            latest = {group: int(times[mine].max()) for group, times in known.items()}
+            fresh = {group: time for group, time in latest.items() if time >= 0}
+            found = Count(logged=int(mine.sum()), last_clock=int(clocks[mine].max()), fresh=fresh)
+            place = (taken[0].name, taken[0].version, hour)
+            table.counts.setdefault(place, Count()).add(found)
 
     def _table(self, name: str, version: str) -> _Table:
         found = self._tables.get((name, version))
@@ -347,6 +348,13 @@ class ServingLog:
                 for place in mine:
                     del self._unwritten[place]
             appender.commit()
+
+
+def _by_table(taken: Sequence[Taken]) -> dict[tuple[str, str], list[Taken]]:
+    found: dict[tuple[str, str], list[Taken]] = {}
+    for one in taken:
+        found.setdefault((one.name, one.version), []).append(one)
+    return found
 
 
 _OPEN: weakref.WeakSet[ServingLog] = weakref.WeakSet()
