@@ -16,7 +16,7 @@ Then come the columns of the keys, further inputs, and the features, by their ow
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -49,9 +49,8 @@ t = pa.types
 class Taken(NamedTuple):
     """An answer that is to be logged, or (`error`) one that could not be given.
 
-    Of an answer for one key, as most are, `values` and `statuses` are flat: tuples with one for
-    each feature. So little is held that the garbage collector has to look at. Of other answers they
-    are the answer's own lists: what its receiver may change has to be copied before.
+    `values` and `statuses` are the answer's own lists, for each feature one: what its receiver may
+    change has to be copied before.
     """
 
     number: int
@@ -62,8 +61,8 @@ class Taken(NamedTuple):
     clock: int
     keys: Sequence[Mapping[str, Any]]
     features: tuple[str, ...]
-    values: Sequence[Any]
-    statuses: Sequence[Any]
+    values: Sequence[Sequence[Any]]
+    statuses: Sequence[Sequence[Status]]
     fresh_at: Sequence[int]
     size: int  # how many values are held in memory
     error: str | None = None
@@ -71,12 +70,6 @@ class Taken(NamedTuple):
 
 def taken_of(number: int, fetched: Fetched, asked: bool, clock: int, size: int) -> Taken:
     """An answer, on the path of a request."""
-    keys = fetched.keys
-    values: Sequence[Any] = fetched.columns
-    statuses: Sequence[Any] = fetched.statuses
-    if len(keys) == 1:
-        values = tuple([column[0] for column in values])
-        statuses = tuple([column[0] for column in statuses])
     return Taken(
         number,
         fetched.name,
@@ -84,11 +77,11 @@ def taken_of(number: int, fetched: Fetched, asked: bool, clock: int, size: int) 
         fetched.at,
         asked,
         clock,
-        keys,
+        fetched.keys,
         fetched.names,
-        values,
-        statuses,
-        tuple(fetched.fresh_at),
+        fetched.columns,
+        fetched.statuses,
+        fetched.fresh_at,
         size,
     )
 
@@ -165,9 +158,8 @@ class LogColumns:
             pa.array(np.arange(total) - np.repeat(ends - sizes, sizes), pa.int32()),
         ]
         alike = all(one.features is self._names or one.features == self._names for one in taken)
-        flat = alike and all(isinstance(one.statuses, tuple) for one in taken)
         breathe()
-        if flat:  # one key each, and all features: most are
+        if alike and total == len(taken):  # one key each, and all features: most are
             columns.append(self._texts(taken))
         else:
             texts = list(chain.from_iterable(map(self._statuses, taken)))
@@ -182,26 +174,20 @@ class LogColumns:
             breathe()
             values = [key.get(name) for one in taken for key in one.keys]
             columns.append(_given(values, types.field(name).type))
-        values_of = self._columns(taken, flat=flat)
-        for name, _ in self.description.features:
+        for number, (name, _) in enumerate(self.description.features):
             breathe()
-            columns.append(pa.array(next(values_of), types.field(name).type))
+            if alike:
+                several = [one.values[number] for one in taken]
+            else:
+                several = [self._values(one, name) for one in taken]
+            columns.append(pa.array(list(chain.from_iterable(several)), types.field(name).type))
         return pa.table(columns, schema=types)
-
-    def _columns(self, taken: Sequence[Taken], *, flat: bool) -> Iterator[Sequence[Any]]:
-        """The values of each feature, in their order."""
-        if flat:
-            yield from zip(*[one.values for one in taken], strict=True)
-            return
-        for name, _ in self.description.features:
-            yield list(chain.from_iterable([self._values(one, name) for one in taken]))
 
     def _values(self, one: Taken, name: str) -> Sequence[Any]:
         place = self._places(one.features).get(name)
         if place is None:
             return [None] * len(one.keys)
-        found = one.values[place]
-        return [found] if isinstance(one.statuses, tuple) else found
+        return one.values[place]
 
     def _places(self, names: tuple[str, ...]) -> Mapping[str, int]:
         """Where the features of an answer are; most answers have the same ones."""
@@ -229,13 +215,11 @@ class LogColumns:
         return ["".join(text) for text in zip(*by_feature, strict=True)]
 
     def _letters(self, one: Taken, place: int) -> Sequence[str]:
-        found = one.statuses[place]
-        several = [found] if isinstance(one.statuses, tuple) else found
-        return [_LETTER_OF[id(status)] for status in several]
+        return [_LETTER_OF[id(status)] for status in one.statuses[place]]
 
     def _texts(self, taken: Sequence[Taken]) -> pa.Array:
-        """The letters of flat answers, without a loop over them."""
-        every = chain.from_iterable([one.statuses for one in taken])
+        """The letters of answers for one key each, without a loop over them."""
+        every = chain.from_iterable(chain.from_iterable([one.statuses for one in taken]))
         text = "".join(map(_LETTER_OF.__getitem__, map(id, every))).encode()
         offsets = np.arange(len(taken) + 1, dtype=np.int32) * np.int32(len(self._names))
         return pa.StringArray.from_buffers(len(taken), pa.py_buffer(offsets), pa.py_buffer(text))
