@@ -15,7 +15,6 @@ checksum; see `sums`). The form is `u` (unsorted: an adopted file), `s` (sorted)
 from __future__ import annotations
 
 import datetime as dt
-import functools
 import json
 import math
 from collections.abc import Iterable, Mapping
@@ -150,7 +149,6 @@ def _is_wide(type_: pa.DataType) -> bool:
     return bool(pa.types.is_int64(type_) or pa.types.is_timestamp(type_))
 
 
-@functools.lru_cache(maxsize=64)
 class PartWriter:
     """Writes one sorted stream of stored tables as a run of parts near a target size.
 
