@@ -291,7 +291,7 @@ def test_an_error_of_the_server_is_left_to_who_can_say_it(redis_server: RedisPro
         await until_connected(fetcher, asked)
         pipeline = store._pipeline  # type: ignore[attr-defined]
         found: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        pipeline.read([], found.set_result)  # MGET without a key
+        pipeline.read([], b"", [], found.set_result)  # MGET without a key
         assert await found is None
         return await soon(fetcher, asked)  # and the connection is as good as before
 

@@ -112,9 +112,7 @@ class _Part:
         for member in self.members:
             rows = member.rows
             try:
-                found = [
-                    [reader.read(number, row) for row in rows] for reader, number in plan.readers
-                ]
+                found = [reader.read_all(number, rows) for reader, number in plan.readers]
             except Exception as error:
                 outcomes[member.number] = error
                 continue

@@ -88,10 +88,11 @@ class Evaluator:
             number = {time: place for place, time in enumerate(several)}
             which = np.array([number[time] for time in times], np.int64)
         effective = self.served.group.effective_times
-        found = []
+        found: list[Any] = []
         for time in several:
             query: Any = effective(time)  # type: ignore[arg-type]
-            found.append([window.bounds(query) for window in self._windows])
+            for window in self._windows:
+                found += window.bounds(query)
         return np.array(found, np.int64).reshape(-1, len(self._windows), 2), which
 
     def _by_words(

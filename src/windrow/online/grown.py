@@ -14,7 +14,7 @@ from numba import njit
 
 from windrow.algebra.words import merge_part
 from windrow.online.cells import Cells
-from windrow.online.records import COUNT, HEAD, Found, Heads, split_records
+from windrow.online.records import COUNT, DIGEST, HEAD, SEALED, Found, Heads, split_records
 from windrow.online.served import ServedGroup
 
 
@@ -36,7 +36,7 @@ def grown(served: ServedGroup, found: Found, new: Cells, heads: Heads) -> list[b
         parts.columns,
         parts.widths,
     )
-    return split_records(served, words, ends, sizes, heads.positions.shape[1], [])
+    return split_records(served, words, ends, sizes > 0, heads.positions.shape[1])
 
 
 @njit(cache=True, nogil=True)
@@ -54,7 +54,7 @@ def _grown(
     columns: Any,
     widths: Any,
 ) -> Any:
-    """The words of all records but their first, where each ends, and how many cells each has."""
+    """The words of all records but for their first, where each ends, and how many cells it has."""
     keys, sources, width = at.size, positions.shape[1], words.shape[1]
     ends, sizes = np.empty(keys, np.int64), np.empty(keys, np.int64)
     total = 0
@@ -73,7 +73,7 @@ def _grown(
                 j += 1
             size += 1
         sizes[k] = size
-        total += HEAD - 1 + sources + size * (1 + width)
+        total += HEAD + sources + size * (1 + width)
         ends[k] = total
     out = np.empty(total, np.int64)
     place = 0
@@ -82,8 +82,9 @@ def _grown(
         if at[k] >= 0:
             n, base = data[at[k] + COUNT], at[k] + HEAD + ((data[at[k]] >> 24) & 0xFF)
         size = sizes[k]
-        out[place], out[place + 1], out[place + 2] = digest, sealed[k], size
-        place += HEAD - 1
+        out[place] = 0
+        out[place + DIGEST], out[place + SEALED], out[place + COUNT] = digest, sealed[k], size
+        place += HEAD
         for s in range(sources):
             out[place] = positions[k, s]
             place += 1

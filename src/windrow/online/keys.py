@@ -28,9 +28,19 @@ from windrow.rows.types import canonical_values, single_chunk
 t = pa.types
 LONGEST = 300  # bytes of a key; longer ones are hashed
 _PLAIN, _HASHED = b"\0", b"\1"
+_INT64, _LENGTH = struct.Struct("<q").pack, struct.Struct("<I").pack
 _EPOCH, _EPOCH_DAY = datetime(1970, 1, 1, tzinfo=UTC), date(1970, 1, 1)
 
 Encode = Callable[[Any], bytes]
+_REFUSED = (
+    KeyError,
+    TypeError,
+    ValueError,
+    OverflowError,
+    struct.error,
+    InvalidOperation,
+    UnicodeEncodeError,
+)
 
 
 def prefix(generation: int) -> bytes:
@@ -87,6 +97,29 @@ class KeyReader:
 
     def read(self, generation: int, row: Mapping[str, Any]) -> bytes | None:
         """The key of a record; None where a key is NULL, which no row has."""
+        return self.read_all(generation, [row])[0]
+
+    def read_all(self, generation: int, rows: Sequence[Mapping[str, Any]]) -> list[bytes | None]:
+        """The keys of several records."""
+        start = prefix(generation)
+        if len(self._keys) > 1:
+            return [self._joined(start, row) for row in rows]
+        name, encode, _ = self._keys[0]
+        plain = start + _PLAIN
+        found: list[bytes | None] = []
+        try:
+            for row in rows:
+                value = row[name]
+                if value is None:
+                    found.append(None)
+                    continue
+                raw = encode(value)
+                found.append(plain + raw if len(raw) <= LONGEST else start + _short(raw))
+        except _REFUSED:
+            return [self._joined(start, row) for row in rows]  # which says what is wrong
+        return found
+
+    def _joined(self, start: bytes, row: Mapping[str, Any]) -> bytes | None:
         found = []
         for name, encode, type_ in self._keys:
             try:
@@ -100,18 +133,11 @@ class KeyReader:
                 return None
             try:
                 found.append(encode(value))
-            except (
-                TypeError,
-                ValueError,
-                OverflowError,
-                struct.error,
-                InvalidOperation,
-                UnicodeEncodeError,
-            ):
+            except _REFUSED:
                 raise RequestError(
                     f"{self._name}: the key {name!r} is {_shown(value)}, which is not {type_}"
                 ) from None
-        return prefix(generation) + _short(b"".join(found))
+        return start + _short(b"".join(found))
 
 
 def _shown(value: Any) -> str:
@@ -140,9 +166,11 @@ def _encoder(type_: pa.DataType) -> Encode:
 
 
 def _integer(value: Any) -> bytes:
+    if type(value) is int:
+        return _INT64(value)
     if isinstance(value, bool | str) or (isinstance(value, float) and not value.is_integer()):
         raise TypeError
-    return struct.pack("<q", int(value))
+    return _INT64(int(value))
 
 
 def _float(value: Any) -> bytes:
@@ -161,7 +189,7 @@ def _text(value: Any) -> bytes:
     if not isinstance(value, str):
         raise TypeError
     raw = value.encode()
-    return struct.pack("<I", len(raw)) + raw
+    return _LENGTH(len(raw)) + raw
 
 
 def _binary(value: Any) -> bytes:

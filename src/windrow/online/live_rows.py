@@ -7,7 +7,6 @@ features computed from them as a backfill does.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -21,7 +20,16 @@ from windrow.features.compute.events import Events
 from windrow.features.compute.lifetimes import lifetimes
 from windrow.features.inputs.layout import EVENT_TIME, SOURCE, Layout
 from windrow.merging import group_ids
-from windrow.online.records import Found, Heads, lane_section, sealed_bytes
+from windrow.online.records import (
+    COUNT,
+    DIGEST,
+    HEAD,
+    SEALED,
+    Found,
+    Heads,
+    split_records,
+    with_lanes,
+)
 from windrow.online.served import ServedGroup
 from windrow.rows.hashing import hash_rows
 from windrow.rows.lists import list_parts
@@ -151,14 +159,16 @@ def encode_rows(served: ServedGroup, live: LiveRows, heads: Heads) -> list[bytes
         for column, field in zip(columns, fields, strict=True)
     ]
     written = write_states(lists, fields, b"").to_pylist()
-    found: list[bytes | None] = []
-    head = struct.Struct(f"<{3 + sources}q")
-    counts = np.diff(edges).tolist()
-    sealed, positions = heads.sealed.tolist(), heads.positions.tolist()
-    for number, raw in enumerate(written):
-        body = head.pack(served.digest, sealed[number], counts[number], *positions[number])
-        found.append(sealed_bytes(body + lane_section([raw]), served, sources))
-    return found
+    words = np.zeros((keys, HEAD + sources), np.int64)
+    words[:, DIGEST], words[:, SEALED], words[:, COUNT] = (
+        served.digest,
+        heads.sealed,
+        np.diff(edges),
+    )
+    words[:, HEAD:] = heads.positions
+    ends = np.arange(1, keys + 1) * (HEAD + sources)
+    made, ends = with_lanes(words.ravel(), ends, [written])
+    return split_records(served, made, ends, np.ones(keys, np.bool_), sources)
 
 
 def _zero(type_: pa.DataType) -> pa.Scalar:

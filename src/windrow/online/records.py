@@ -1,6 +1,6 @@
 """Records as bytes: what a key of a group has in the store.
 
-    word 0      'W', version, form, number of sources (a byte each), checksum of the rest (4 bytes)
+    word 0      'W', format, form, number of sources (a byte each), checksum of the rest (4 bytes)
     word 1      digest of the definition
     word 2      sealed time: queries from it on can be answered
     word 3      n, the number of cells (or of updates)
@@ -16,7 +16,6 @@ decoded but what a request needs.
 from __future__ import annotations
 
 import struct
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -31,11 +30,12 @@ from windrow.errors import DataError
 from windrow.online.cells import Cells, CellStates
 from windrow.online.served import FORMAT, TILES, Lane, ServedGroup
 from windrow.rows.lists import list_parts
+from windrow.storage.checksum import word_sum
 
 HEAD = 4  # words before the positions
 DIGEST, SEALED, COUNT = 1, 2, 3
-_FIRST = struct.Struct("<BBBBI")
 _MARK = ord("W")
+_NOTHING = np.zeros(1, np.int64)
 
 
 @dataclass(frozen=True)
@@ -46,22 +46,83 @@ class Heads:
     positions: np.ndarray
 
 
-def sealed_bytes(body: bytes, served: ServedGroup, sources: int) -> bytes:
-    """A record, of all that follows its first word."""
+def split_records(
+    served: ServedGroup,
+    words: np.ndarray,
+    ends: np.ndarray,
+    kept: np.ndarray,
+    sources: int,
+) -> list[bytes | None]:
+    """Records whose words stand one after the other, sealed; None for those that are not kept.
+
+    The first word of each is written here: it has the checksum of all others.
+    """
     form = 0 if served.form == TILES else 1
-    return _FIRST.pack(_MARK, FORMAT, form, sources, zlib.crc32(body)) + body
+    _seal(words, ends, _MARK | FORMAT << 8 | form << 16 | sources << 24)
+    raw = memoryview(words.view(np.uint8))  # type: ignore[arg-type]
+    found: list[bytes | None] = []
+    start = 0
+    for end, keep in zip((8 * ends).tolist(), kept.tolist(), strict=True):
+        found.append(raw[start:end].tobytes() if keep else None)
+        start = end
+    return found
 
 
-def check(record: bytes, served: ServedGroup) -> bool:
-    """Whether a record is of this definition; a DataError if it is damaged."""
-    if len(record) < 8 * HEAD or len(record) % 8:
-        raise DataError("the record is damaged: it ends early")
-    mark, version, _, _, checksum = _FIRST.unpack_from(record)
-    if mark != _MARK or version != FORMAT or zlib.crc32(memoryview(record)[8:]) != checksum:
-        if mark == _MARK and version > FORMAT:
-            raise DataError(f"the record has format {version}, which a later release wrote")
-        raise DataError("the record is damaged: its checksum is another")
-    return int.from_bytes(record[8:16], "little", signed=True) == served.digest
+@njit(cache=True, nogil=True)
+def _seal(words: Any, ends: Any, first: Any) -> None:
+    begin = np.int64(0)
+    for k in range(ends.size):
+        checksum = word_sum(words, begin + 1, ends[k]) & np.uint64(0xFFFFFFFF)
+        words[begin] = np.int64(np.uint64(first) | checksum << np.uint64(32))
+        begin = ends[k]
+
+
+def with_lanes(
+    words: np.ndarray, ends: np.ndarray, lanes: Sequence[Sequence[bytes]]
+) -> tuple[np.ndarray, np.ndarray]:
+    """The words of records, each followed by those of its lanes; and where each ends then."""
+    raw = memoryview(words.view(np.uint8))  # type: ignore[arg-type]
+    pieces: list[Any] = []
+    lengths, start = [], 0
+    for number, end in enumerate((8 * ends).tolist()):
+        section = lane_section([lane[number] for lane in lanes])
+        pieces += [raw[start:end], section]
+        lengths.append(end - start + len(section))
+        start = end
+    joined = np.frombuffer(bytearray().join(pieces), np.int64)
+    return joined, np.cumsum(np.array(lengths, np.int64)) // 8
+
+
+# What is wrong with a record, from the worst on; FINE and OTHER can be served.
+_FINE, _OTHER, _EARLIER, _LATER, _DAMAGED = range(5)
+_WRONG = {
+    _DAMAGED: "the record is damaged: its checksum is another",
+    _LATER: "the record has a format which a later release wrote",
+    _EARLIER: "the record has a format which an earlier release wrote",
+}
+
+
+@njit(cache=True, nogil=True)
+def _checked(data: Any, at: Any, sizes: Any, digest: Any) -> Any:
+    """The worst of what is wrong with records of `sizes` bytes; `at` of other definitions is -1."""
+    worst = _FINE
+    for k in range(at.size):
+        if at[k] < 0:
+            continue
+        first, end = np.uint64(data[at[k]]), at[k] + sizes[k] // 8
+        form = (first >> np.uint64(8)) & np.uint64(0xFF)
+        if first & np.uint64(0xFF) != np.uint64(_MARK):
+            found = _DAMAGED
+        elif form != np.uint64(FORMAT):
+            found = _LATER if form > np.uint64(FORMAT) else _EARLIER
+        elif word_sum(data, at[k] + 1, end) & np.uint64(0xFFFFFFFF) != first >> 32:
+            found = _DAMAGED
+        elif data[at[k] + DIGEST] != digest:
+            at[k], found = -1, _OTHER
+        else:
+            continue
+        worst = max(worst, found)
+    return worst
 
 
 def encode_cells(served: ServedGroup, cells: Cells, heads: Heads) -> list[bytes | None]:
@@ -71,36 +132,13 @@ def encode_cells(served: ServedGroup, cells: Cells, heads: Heads) -> list[bytes 
     words, ends = _written(
         cells.start, cells.words, edges, served.digest, heads.sealed, heads.positions
     )
-    lanes = [
-        _lane_bytes(lane, one, cells, edges).to_pylist()
-        for lane, one in zip(served.lanes, cells.states, strict=True)
-    ]
-    sources = heads.positions.shape[1]
-    return split_records(served, words, ends, np.diff(edges), sources, lanes)
-
-
-def split_records(
-    served: ServedGroup,
-    words: np.ndarray,
-    ends: np.ndarray,
-    sizes: np.ndarray,
-    sources: int,
-    lanes: Sequence[Sequence[bytes]],
-) -> list[bytes | None]:
-    """Records whose words but the first stand one after the other; None for those without cells."""
-    raw = memoryview(words.view(np.uint8))  # type: ignore[arg-type]
-    found: list[bytes | None] = []
-    start = 0
-    for number, (end, size) in enumerate(zip((8 * ends).tolist(), sizes.tolist(), strict=True)):
-        if not size:
-            found.append(None)
-        else:
-            body = bytes(raw[start:end])
-            if lanes:
-                body += lane_section([lane[number] for lane in lanes])
-            found.append(sealed_bytes(body, served, sources))
-        start = end
-    return found
+    if served.lanes:
+        lanes = [
+            _lane_bytes(lane, one, cells, edges).to_pylist()
+            for lane, one in zip(served.lanes, cells.states, strict=True)
+        ]
+        words, ends = with_lanes(words, ends, lanes)
+    return split_records(served, words, ends, np.diff(edges) > 0, heads.positions.shape[1])
 
 
 def lane_section(lanes: Sequence[bytes]) -> bytes:
@@ -111,20 +149,20 @@ def lane_section(lanes: Sequence[bytes]) -> bytes:
 
 @njit(cache=True, nogil=True)
 def _written(starts: Any, words: Any, edges: Any, digest: Any, sealed: Any, positions: Any) -> Any:
-    """The words of all records but their first, one after the other, and where each ends."""
+    """The words of all records, one after the other, but for their first; and where each ends."""
     keys, sources, width = sealed.size, positions.shape[1], words.shape[1]
     ends = np.empty(keys, np.int64)
     total = 0
     for k in range(keys):
-        total += HEAD - 1 + sources + (edges[k + 1] - edges[k]) * (1 + width)
+        total += HEAD + sources + (edges[k + 1] - edges[k]) * (1 + width)
         ends[k] = total
     out = np.empty(total, np.int64)
     at = 0
     for k in range(keys):
         first, last = edges[k], edges[k + 1]
         n = last - first
-        out[at], out[at + 1], out[at + 2] = digest, sealed[k], n
-        at += HEAD - 1
+        out[at], out[at + DIGEST], out[at + SEALED], out[at + COUNT] = 0, digest, sealed[k], n
+        at += HEAD
         for s in range(sources):
             out[at] = positions[k, s]
             at += 1
@@ -178,15 +216,23 @@ class Found:
     def of(served: ServedGroup, records: Sequence[bytes | None]) -> Found:
         """Records of this definition, checked; those of another one are as if they were not."""
         if len(records) == 1:
-            record = records[0]
-            if record is None or not check(record, served):
-                return Found(served, np.zeros(1, np.int64), np.array([-1]))
-            return Found(served, np.frombuffer(record, np.int64), np.array([0]))
-        there = [r if r is not None and check(r, served) else b"" for r in records]
-        sizes = np.array([len(r) // 8 for r in there], np.int64)
-        at = np.where(sizes > 0, np.cumsum(sizes) - sizes, -1)
-        joined = b"".join(there)
-        data = np.frombuffer(joined, np.int64) if joined else np.zeros(1, np.int64)
+            joined = records[0]
+            if joined is None:
+                return Found(served, _NOTHING, np.array([-1]))
+            size = len(joined)
+            early = size < 8 * HEAD or size % 8 > 0
+            sizes, at = np.array([size]), np.array([0])
+        else:
+            sizes = np.array([-1 if one is None else len(one) for one in records], np.int64)
+            at = np.where(sizes >= 0, np.cumsum(np.maximum(sizes, 0)) - sizes, -8) // 8
+            joined = b"".join([one for one in records if one is not None])
+            early = bool(((sizes >= 0) & ((sizes < 8 * HEAD) | (sizes % 8 > 0))).any())
+        if early:
+            raise DataError("the record is damaged: it ends early")
+        data = np.frombuffer(joined, np.int64) if joined else _NOTHING
+        worst = _checked(data, at, sizes, served.digest)
+        if worst in _WRONG:
+            raise DataError(_WRONG[worst])
         return Found(served, data, at)
 
     def latest_sealed(self, least: int) -> int:

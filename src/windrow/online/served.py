@@ -34,7 +34,7 @@ from windrow.storage.names import digest
 from windrow.time import DAY
 
 t = pa.types
-FORMAT = 1  # of records and of the plan's JSON: records of another format are never read
+FORMAT = 2  # of records and of the plan's JSON: records of another format are never read
 TILES, ROWS = "tiles", "rows"  # the forms of records
 
 

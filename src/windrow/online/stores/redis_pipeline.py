@@ -22,6 +22,7 @@ from windrow.online.stores.redis_server import Server
 
 Found = list[bytes | None]
 _RECEIVED = 1 << 18  # bytes at a time
+_KEPT = 1 << 22  # bytes of a buffer that is kept for the next answers
 _PAUSE = 0.2  # seconds between two attempts to connect
 
 
@@ -33,21 +34,29 @@ class Pipeline:
         self._server, self._timeout = server, timeout
         self._connection: AbstractConnection | None = None
         self._socket: socket.socket | None = None
-        self._reader = hiredis.Reader()
+        self._reader, self._received = _reader(), bytearray(_RECEIVED)
         self._asked: deque[Callable[[Found | None], None]] = deque()
         self._unsent = b""
         self._answers = 0
         self._watched = False
         self._connecting, self._next_attempt, self._closed = False, 0.0, False
 
-    def read(self, keys: Sequence[bytes], done: Callable[[Found | None], None]) -> bool:
-        """Ask for some values; False if there is no connection, which is then made."""
+    def read(
+        self,
+        names: Sequence[bytes],
+        prefix: bytes,
+        keys: Sequence[bytes],
+        done: Callable[[Found | None], None],
+    ) -> bool:
+        """Ask for values: of `names`, and of keys that all begin with `prefix`.
+
+        False if there is no connection, which is then made.
+        """
         if self._socket is None:
             self._connect()
             return False
         self._asked.append(done)
-        parts = [b"$%d\r\n%b\r\n" % (len(key), key) for key in keys]
-        command = b"*%d\r\n$4\r\nMGET\r\n" % (1 + len(parts)) + b"".join(parts)
+        command = _command(names, prefix, keys)
         if self._unsent:
             self._unsent += command
         else:
@@ -83,7 +92,7 @@ class Pipeline:
         found: socket.socket | None = getattr(self._connection, "_sock", None)
         assert found is not None
         found.setblocking(False)
-        self._socket, self._reader = found, hiredis.Reader()
+        self._socket, self._reader = found, _reader()
         self.loop.add_reader(found.fileno(), self._receive)
 
     def _lose(self) -> None:
@@ -134,15 +143,15 @@ class Pipeline:
     def _receive(self) -> None:
         assert self._socket is not None
         try:
-            data = self._socket.recv(_RECEIVED)
+            size = self._socket.recv_into(self._received)
         except BlockingIOError:
             return
         except OSError:
-            data = b""
+            size = 0
         try:
-            if not data:
+            if not size:
                 raise ConnectionError
-            self._reader.feed(data)
+            self._reader.feed(self._received, 0, size)  # type: ignore[arg-type]
             answer = self._reader.gets()
             while answer is not False:
                 self._answers += 1
@@ -150,3 +159,22 @@ class Pipeline:
                 answer = self._reader.gets()
         except (ConnectionError, hiredis.ProtocolError, IndexError):
             self._lose()
+
+
+def _command(names: Sequence[bytes], prefix: bytes, keys: Sequence[bytes]) -> bytes:
+    """An MGET, as Redis reads it."""
+    parts = [b"*%d\r\n$4\r\nMGET\r\n" % (1 + len(names) + len(keys))]
+    parts += [b"$%d\r\n%b\r\n" % (len(name), name) for name in names]
+    sizes = set(map(len, keys))
+    if len(sizes) == 1:  # as keys of one integer are: all of them at once
+        head = b"$%d\r\n%b" % (len(prefix) + sizes.pop(), prefix)
+        parts += [head, (b"\r\n" + head).join(keys), b"\r\n"]
+    else:
+        parts += [b"$%d\r\n%b%b\r\n" % (len(prefix) + len(key), prefix, key) for key in keys]
+    return b"".join(parts)
+
+
+def _reader() -> hiredis.Reader:
+    made = hiredis.Reader()
+    made.setmaxbuf(_KEPT)
+    return made

@@ -78,13 +78,12 @@ class RedisStore(RecordStore):
                 pipeline.close()
             pipeline = self._pipeline = Pipeline(self._server, self._arguments[2])
         names = [self._notes + name.encode() for name in notes]
-        count, prefix = len(names), self._records
-        names += [prefix + key for key in keys]
+        count = len(names)
 
         def take(found: list[bytes | None] | None) -> None:
             done(None if found is None else (found[:count], found[count:]))
 
-        return pipeline.read(names, take)
+        return pipeline.read(names, self._records, keys, take)
 
     def load(self, records: Iterable[tuple[bytes, bytes]]) -> None:
         self._check()
