@@ -20,7 +20,7 @@ from windrow.features.compute.features import group_features
 from windrow.features.compute.partials import QUERY, STATE, combine_partials
 from windrow.online.live_rows import decode_rows, events_of
 from windrow.online.records import COUNT, HEAD, Found
-from windrow.online.served import TILES, Lane, ServedGroup
+from windrow.online.served import TILES, Lane, ServedGroup, WordFeature
 from windrow.rows.types import has_type
 
 t = pa.types
@@ -45,21 +45,13 @@ class Evaluator:
             for one in words
         ]
         self._floats = sum(one.words.gives_float for one in words)
-        self._plan = np.array(
-            [
-                (
-                    one.window,
-                    one.count,
-                    one.column,
-                    one.words.part,
-                    one.words.part.width,
-                    one.words.result,
-                    one.words.gives_float,
-                )
-                for one in words
-            ],
+        # Sum and average of one window, say, are made of the same parts: these are merged once.
+        merges = list(dict.fromkeys(map(_merge, words)))
+        self._merges = np.array(merges, np.int64).reshape(len(merges), 5)
+        self._results = np.array(
+            [(merges.index(_merge(o)), o.words.result, o.words.gives_float) for o in words],
             np.int64,
-        ).reshape(len(words), 7)
+        ).reshape(len(words), 3)
         self._windows = served.windows
 
     def maker(self, number: int) -> Any:
@@ -100,7 +92,9 @@ class Evaluator:
     ) -> None:
         if not self._words:
             return
-        words, all_states = _evaluate(found.data, found.at, bounds, which, self._plan)
+        words, all_states = _evaluate(
+            found.data, found.at, bounds, which, self._merges, self._results
+        )
         results = words[: self._floats].view(np.float64).tolist()
         results += words[self._floats :].tolist()
         states = all_states.tolist()
@@ -166,6 +160,12 @@ class Evaluator:
             columns[number] = _column(result, feature.aggregation.function.of_nothing)
 
 
+def _merge(one: WordFeature) -> tuple[int, int, int, int, int]:
+    """What of the records a feature is made of: window, columns, part and its width."""
+    part = one.words.part
+    return one.window, one.count, one.column, int(part), part.width
+
+
 def _column(result: pa.Array, of_nothing: int | None) -> Column:
     values = python_values(result)
     if of_nothing is not None:
@@ -205,15 +205,18 @@ def _maker(type_: pa.DataType) -> Any:
 
 
 @njit(cache=True, nogil=True)
-def _evaluate(data: Any, at: Any, bounds: Any, which: Any, plan: Any) -> Any:
+def _evaluate(data: Any, at: Any, bounds: Any, which: Any, merges: Any, lowered: Any) -> Any:
     """For each feature and key: a word, int64 or the bits of a double, and what became of it.
 
-    Column c of the words of a record with n cells is at n * (1 + c) after its positions.
+    `merges` are what is merged (see `_merge`), `lowered` for each feature which of them it is made
+    of, how, and whether it is a double. Column c of the words of a record with n cells is at
+    n * (1 + c) after its positions.
     """
-    features, keys, windows = plan.shape[0], at.size, bounds.shape[1]
+    features, keys, windows = lowered.shape[0], at.size, bounds.shape[1]
     results = np.zeros((features, keys), np.int64)
     states = np.zeros((features, keys), np.uint8)
     first, last = np.zeros(windows, np.int64), np.zeros(windows, np.int64)
+    parts = np.zeros((merges.shape[0], 3), np.int64)
     for k in range(keys):
         base, n = np.int64(0), np.int64(0)
         if at[k] >= 0:
@@ -232,9 +235,9 @@ def _evaluate(data: Any, at: Any, bounds: Any, which: Any, plan: Any) -> Any:
                     last[w] = low
                 else:
                     first[w] = low
-        for f in range(features):
-            w, kind, two = plan[f, 0], plan[f, 3], plan[f, 4] == 2
-            counts, words = base + n * (1 + plan[f, 1]), base + n * (1 + plan[f, 2])
+        for m in range(merges.shape[0]):
+            w, kind, two = merges[m, 0], merges[m, 3], merges[m, 4] == 2
+            counts, words = base + n * (1 + merges[m, 1]), base + n * (1 + merges[m, 2])
             total, a, b = np.int64(0), np.int64(0), np.int64(0)
             for i in range(first[w], last[w]):
                 count = data[counts + i]
@@ -248,8 +251,12 @@ def _evaluate(data: Any, at: Any, bounds: Any, which: Any, plan: Any) -> Any:
                 total += count
             if kind >= 6:  # EARLIEST, LATEST: the time comes first, then the value
                 a = b
-            word, double, states[f, k] = lower_words(plan[f, 5], total, a, b)
-            results[f, k] = np.float64(double).view(np.int64) if plan[f, 6] else word
+            parts[m, 0], parts[m, 1], parts[m, 2] = total, a, b
+        for f in range(features):
+            m = lowered[f, 0]
+            word, double, state = lower_words(lowered[f, 1], parts[m, 0], parts[m, 1], parts[m, 2])
+            results[f, k] = np.float64(double).view(np.int64) if lowered[f, 2] else word
+            states[f, k] = state
     return results, states
 
 
