@@ -95,22 +95,15 @@ def word_result(value: pa.DataType) -> Result | None:
     return Result.SINGLE if t.is_float32(value) else Result.WORD
 
 
-def row_words(part: Part, values: pa.Array, times: np.ndarray) -> np.ndarray:
-    """The words of each value by itself, (n, width); of NULLs, which do not count, anything."""
-    if part is Part.COUNT:
-        return np.ones((len(values), 1), np.int64)
+def value_words(part: Part, values: pa.Array) -> np.ndarray:
+    """The word that a part is made of, for each value; of NULLs, which do not count, anything."""
     if part is Part.TRUES:
-        return as_int64(values.fill_null(False))[:, None]
+        return as_int64(values.fill_null(False))
     if part is Part.INTEGERS:
-        numbers = as_int64(values.fill_null(0))
-        return np.stack([numbers, numbers >> 63], axis=1)
+        return as_int64(values.fill_null(0))
     if part is Part.FLOATS:
-        floats = as_float64(values.fill_null(0))
-        return np.stack([floats.view(np.int64), np.zeros(floats.size, np.int64)], axis=1)
-    words = coarse(canonical_values(values))
-    if part in (Part.LEAST, Part.MOST):
-        return words[:, None]
-    return np.stack([times, words], axis=1)
+        return as_float64(values.fill_null(0)).view(np.int64)
+    return coarse(canonical_values(values))
 
 
 @njit(cache=True, nogil=True)
@@ -193,6 +186,38 @@ def merge_rows(
                 )
                 out[g, c], out[g, c + 1] = a, b
     return out
+
+
+@njit(cache=True, nogil=True)
+def lift_words(
+    words: Any, times: Any, counted: Any, groups: Any, parts: Any, columns: Any, out: Any
+) -> None:
+    """Add rows to the words of their groups, `out` (groups, width): the parts of one column.
+
+    `words` are those of each part's values, (parts, n), `counted` says which rows count. Part p is
+    of kind `parts[p]`, in columns from `columns[p]` on; the last is COUNT, which has no words.
+    """
+    last = parts.size - 1
+    count = columns[last]
+    for i in range(groups.size):
+        if not counted[i]:
+            continue
+        g = groups[i]
+        first = out[g, count] == 0
+        for p in range(last):
+            part, at, word = parts[p], columns[p], words[p, i]
+            if part == 2:
+                a, b = merge_part(part, first, out[g, at], out[g, at + 1], word, word >> 63)
+            elif part == 3:
+                a, b = merge_part(part, first, out[g, at], out[g, at + 1], word, np.int64(0))
+            elif part >= 6:
+                a, b = merge_part(part, first, out[g, at], out[g, at + 1], times[i], word)
+            else:
+                a, b = merge_part(part, first, out[g, at], np.int64(0), word, np.int64(0))
+                out[g, at] = a
+                continue
+            out[g, at], out[g, at + 1] = a, b
+        out[g, count] += 1
 
 
 @njit(cache=True, nogil=True)

@@ -14,13 +14,13 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from windrow.algebra.words import Part, merge_rows, row_words
+from windrow.algebra.words import Part, lift_words, merge_rows, value_words
 from windrow.features.compute.buckets import lanes_of
 from windrow.features.compute.elements import Elements
 from windrow.features.compute.events import Events
 from windrow.features.compute.timeline import Timelines
 from windrow.online.grid import EXPIRED
-from windrow.online.served import Lane, ServedGroup
+from windrow.online.served import Lane, ServedGroup, WordParts
 from windrow.rows.ordering import exact
 from windrow.rows.types import single_chunk
 
@@ -61,21 +61,24 @@ def lifted(served: ServedGroup, events: Events, key: np.ndarray, sealed: np.ndar
         some = np.flatnonzero(kept)
         events, key, start = _some(events, some), key[some], start[some]
     groups, leader = _grouped(key, start)
-    parts = served.word_parts
-    rows = np.empty((key.size, parts.width), np.int64)
-    for part, column, width, source in zip(
-        parts.parts, parts.columns, parts.widths, parts.inputs, strict=True
-    ):
-        values = single_chunk(events.inputs.column(source[0]))
-        words = row_words(Part(part), values, events.times)
-        if part == Part.COUNT:
-            words = words * _counts(events, values, source[1])[:, None]
-        rows[:, column : column + width] = words
-    words = merge_rows(
-        rows, groups, leader.size, parts.counts, parts.parts, parts.columns, parts.widths
-    )
+    words = _lifted_words(served.word_parts, events, groups, leader.size)
     states = tuple(_lifted_states(lane, events, groups) for lane in served.lanes)
     return Cells(key[leader], start[leader], words, states)
+
+
+def _lifted_words(parts: WordParts, events: Events, groups: np.ndarray, cells: int) -> np.ndarray:
+    """The machine words of cells, of the rows that `groups` puts into each."""
+    words = np.zeros((cells, parts.width), np.int64)
+    for source in dict.fromkeys(parts.inputs):
+        own = [place for place, one in enumerate(parts.inputs) if one == source]
+        values = single_chunk(events.inputs.column(source[0]))
+        made = np.empty((len(own) - 1, len(values)), np.int64)  # the last is the count
+        for place, row in zip(own, made, strict=False):
+            row[:] = value_words(Part(parts.parts[place]), values)
+        counted = _counts(events, values, source[1])
+        kinds, columns = parts.parts[own], parts.columns[own]
+        lift_words(made, events.times, counted, groups, kinds, columns, words)
+    return words
 
 
 def _counts(events: Events, values: pa.Array, condition: str | None) -> np.ndarray:

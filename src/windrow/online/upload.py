@@ -7,6 +7,7 @@ load these into the store. Nobody reads them before all are there.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
@@ -77,20 +78,29 @@ class UploadJob:
         return len(self.cuts) + 1
 
     def write(self, number: int) -> Written:
-        """Load the records of one slice."""
+        """Load the records of one slice: some are stored while the next ones are made."""
         rows = keys = size = 0
-        for table in self._tables(number):
-            batch = Batch.of(self.served, table)
-            generation = self.generation
-            folding = Folding(self.served, batch, generation.sealed, generation.positions)
-            made = folding([None] * batch.keys.num_rows)
-            names = key_bytes(generation.number, batch.keys)
-            found = [(k, r) for k, r in zip(names, made, strict=True) if r is not None]
-            self.records.load(found)
-            rows += table.num_rows
-            keys += len(found)
-            size += sum(len(record) for _, record in found)
+        with ThreadPoolExecutor(1) as storing:
+            before: Future[None] | None = None
+            for table in self._tables(number):
+                found = self._records(table)
+                if before is not None:
+                    before.result()
+                before = storing.submit(self.records.load, found)
+                rows += table.num_rows
+                keys += len(found)
+                size += sum(len(record) for _, record in found)
+            if before is not None:
+                before.result()
         return Written([], 0, {"rows": rows, "keys": keys, "bytes": size})
+
+    def _records(self, table: pa.Table) -> list[tuple[bytes, bytes]]:
+        """The records of the keys of some rows."""
+        batch, generation = Batch.of(self.served, table), self.generation
+        folding = Folding(self.served, batch, generation.sealed, generation.positions)
+        made = folding([None] * batch.keys.num_rows)
+        names = key_bytes(generation.number, batch.keys)
+        return [(k, r) for k, r in zip(names, made, strict=True) if r is not None]
 
     def _tables(self, number: int) -> Iterator[pa.Table]:
         """The rows of a slice, those of some neighbouring keys at a time."""
