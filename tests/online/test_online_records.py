@@ -24,7 +24,7 @@ from windrow.online.evaluate import Evaluator
 from windrow.online.folding import Batch, Folding
 from windrow.online.keys import key_bytes
 from windrow.online.records import Found
-from windrow.online.served import ServedGroup
+from windrow.online.served import FORMAT, ServedGroup
 from windrow.rows.types import canonical_schema
 from windrow.sources.columns import KNOWN_AT
 from windrow.updates import DIFF
@@ -279,10 +279,26 @@ def test_a_flipped_bit_is_noticed() -> None:
     raw = bytearray(records[key])
     for at in range(len(raw)):
         damaged = bytes(raw[:at]) + bytes([raw[at] ^ 4]) + bytes(raw[at + 1 :])
-        if at in (2, 3):  # form and number of sources are not read by themselves
-            continue
         with pytest.raises(DataError, match="record"):
             Found.of(served, [damaged])
+        with pytest.raises(DataError, match="record"):
+            Found.of(served, [bytes(raw), None, damaged])
+
+
+def test_a_record_that_is_cut_short_or_of_another_format_is_noticed() -> None:
+    served = served_of([agg.sum("small").over("1h")], "small", "temporal", ["k"], False)
+    records: Records = {}
+    apply(served, records, [{"k": 1, "time": 5, "small": 7, "bucket": None}], sealed=0, upper=1)
+    (raw,) = records.values()
+    for size in range(len(raw)):
+        for several in ([raw[:size]], [raw, raw[:size]]):
+            with pytest.raises(DataError, match="the record is damaged"):
+                Found.of(served, several)
+    for version, words in ((FORMAT - 1, "an earlier release"), (FORMAT + 1, "a later release")):
+        with pytest.raises(DataError, match=words):
+            Found.of(served, [raw[:1] + bytes([version]) + raw[2:]])
+    assert Found.of(served, []).at.size == 0
+    assert Found.of(served, [None, raw, raw]).at.tolist() == [-1, 0, len(raw) // 8]
 
 
 def test_a_record_of_another_definition_is_not_read() -> None:

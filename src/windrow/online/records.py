@@ -69,11 +69,20 @@ def split_records(
 
 
 @njit(cache=True, nogil=True)
+def _checksum(words: Any, begin: Any, end: Any) -> Any:
+    """Of a record: 32 bits, of all its words, and of the first one's half that is not the sum."""
+    head = (np.uint64(words[begin]) & np.uint64(0xFFFFFFFF)) * np.uint64(0x9E3779B1)
+    return (word_sum(words, begin + 1, end) + head) & np.uint64(0xFFFFFFFF)
+
+
+@njit(cache=True, nogil=True)
 def _seal(words: Any, ends: Any, first: Any) -> None:
     begin = np.int64(0)
     for k in range(ends.size):
-        checksum = word_sum(words, begin + 1, ends[k]) & np.uint64(0xFFFFFFFF)
-        words[begin] = np.int64(np.uint64(first) | checksum << np.uint64(32))
+        words[begin] = first
+        words[begin] = np.int64(
+            np.uint64(first) | _checksum(words, begin, ends[k]) << np.uint64(32)
+        )
         begin = ends[k]
 
 
@@ -115,7 +124,7 @@ def _checked(data: Any, at: Any, sizes: Any, digest: Any) -> Any:
             found = _DAMAGED
         elif form != np.uint64(FORMAT):
             found = _LATER if form > np.uint64(FORMAT) else _EARLIER
-        elif word_sum(data, at[k] + 1, end) & np.uint64(0xFFFFFFFF) != first >> 32:
+        elif _checksum(data, at[k], end) != first >> np.uint64(32):
             found = _DAMAGED
         elif data[at[k] + DIGEST] != digest:
             at[k], found = -1, _OTHER
