@@ -9,7 +9,6 @@ asks in a thread, where waiting, trying again and saying what is wrong have thei
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import socket
 import time
 from collections import deque
@@ -68,9 +67,11 @@ class Pipeline:
     def close(self) -> None:
         """From any thread; what was asked is answered with None."""
         self._closed = True
-        if not self.loop.is_closed():
-            with contextlib.suppress(RuntimeError):  # it ends right now
-                self.loop.call_soon_threadsafe(self._lose)
+        try:
+            self.loop.call_soon_threadsafe(self._lose)
+        except RuntimeError:  # the loop has ended, and nobody waits any more
+            self._socket = None
+            self._disconnect()
 
     # The connection
 
@@ -101,12 +102,15 @@ class Pipeline:
             self.loop.remove_reader(self._socket.fileno())
             self.loop.remove_writer(self._socket.fileno())
             self._socket, self._unsent = None, b""
-        if self._connection is not None:
-            self._connection.disconnect()  # type: ignore[no-untyped-call]
-            self._connection = None
+        self._disconnect()
         asked, self._asked = self._asked, deque()
         for done in asked:
             done(None)
+
+    def _disconnect(self) -> None:
+        if self._connection is not None:
+            self._connection.disconnect()  # type: ignore[no-untyped-call]
+            self._connection = None
 
     def _watch(self) -> None:
         """Look after a while whether anything has been answered since."""
