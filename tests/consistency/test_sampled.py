@@ -7,6 +7,7 @@ import datetime as dt
 import random
 import threading
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from naive_comparison import outcome
 
 import windrow as wr
 from windrow import agg, testing
-from windrow.online.fetched import Description, Fetched, Status
+from windrow.online.fetched import Description, Done, Fetched, Outcome, Request, Status
 from windrow.online.log.logged import Logged
 from windrow.online.log.serving_log import ServingLog
 from windrow.storage.store import Store
@@ -57,6 +58,12 @@ class Unreliable:
         statuses = [[Status.PRESENT for _ in rows] for _ in names]
         version = self.description.version
         return Fetched(name, at, names, keys, columns, statuses, [at] * len(names), version)
+
+    def fetch_all(self, requests: Sequence[Request]) -> list[Outcome]:
+        return [self.fetch(one.name, one.keys, at=one.at) for one in requests]
+
+    def fetch_soon(self, requests: Sequence[Request], done: Done) -> bool:
+        return False
 
     def other(self, value: Any) -> Any:
         rng = self.rng
