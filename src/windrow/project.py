@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from windrow.online.fetched import Fetched, Served
     from windrow.online.follow import Followed
     from windrow.online.log.logged import Logged
+    from windrow.online.publish import Publisher
     from windrow.online.serving import Serving
     from windrow.online.stores.store import RecordStore
     from windrow.online.streams.batches import After
@@ -94,7 +95,8 @@ class Project:
         """Opened with the first statement: a project of backfills alone has no history."""
         from windrow.views.statements.statements import Statements
 
-        return Statements(self._engine, self._store, progress_for(self.spark, self._progress))
+        progress = progress_for(self.spark, self._progress)
+        return Statements(self._engine, self._store, progress, lambda: self._publisher)
 
     def close(self) -> None:
         """Tidy up. The Spark session stays; a project that is used again opens itself again."""
@@ -141,15 +143,22 @@ class Project:
         return self._statements.quarantine(name)
 
     def view(
-        self, name: str, df: DataFrame, *, properties: Mapping[str, str] | None = None
+        self,
+        name: str,
+        df: DataFrame,
+        *,
+        properties: Mapping[str, str] | None = None,
+        online: Sequence[str] | None = None,
     ) -> None:
         """Create a view of a DataFrame that was made of the project's relations.
 
         They come from `read`, `sql` or `table(...).rows()`; what counts is the query, not the time
         at which they were read. A process that did not create the view calls this again, with the
         same DataFrame, before views are brought up to date. `properties` are those of
-        TBLPROPERTIES, which choose plans.
+        TBLPROPERTIES, which choose plans. `online` are the columns that its rows are served by.
         """
+        if online is not None:
+            properties = {**(properties or {}), "online": ", ".join(online)}
         self._statements.create_view(name, df, properties)
 
     def streams(
@@ -171,7 +180,10 @@ class Project:
         return Streams(self._engine, self._store, sources, trigger=pause, after=after)
 
     def tick(self) -> TickSummary:
-        """Read what is new in sources, and bring all views up to date, in one commit."""
+        """Read what is new in sources, and bring all views up to date, in one commit.
+
+        Then what is served of views and tables by key is as of this time.
+        """
         return self._statements.tick()
 
     def read(self, name: str, as_of: int | str | date | datetime | None = None) -> DataFrame:
@@ -255,7 +267,8 @@ class Project:
         """The features of keys at a time, by default now, of a join or group that is served.
 
         Each of `keys` maps the names of key columns to values, and, for derived columns, those of
-        left columns that they use.
+        left columns that they use. Of a view or table that is served by key columns, all other
+        columns are given, as of the last tick.
         """
         time = None if at is None else millis(at, "at")
         known = name if isinstance(name, str) else name.name
@@ -348,6 +361,18 @@ class Project:
         from windrow.online.stores.opening import open_store
 
         return open_store(address, namespace=digest(self._store.uri))
+
+    @functools.cached_property
+    def _publisher(self) -> Publisher:
+        """What serves views and tables; made when one is to be served."""
+        from windrow.online.publish import Publisher
+
+        return Publisher(
+            self._engine,
+            self._store,
+            lambda: self.records,
+            lambda: progress_for(self.spark, self._progress),
+        )
 
     @property
     def _serving(self) -> Serving:

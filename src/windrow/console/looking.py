@@ -32,6 +32,7 @@ from windrow.features.definitions import GroupBy, Join
 from windrow.online.generations import GROUPS
 from windrow.online.plans import JOINS, ServedJoin
 from windrow.online.served import ServedGroup
+from windrow.online.served_view import is_view
 from windrow.project import Project
 from windrow.shard.shard import Shard
 from windrow.sources.definitions import Source
@@ -191,6 +192,9 @@ class Looking:
                 groups[name] = known[1]
                 continue
             found = json.loads(raw)
+            served = (found["current"] or found["staged"] or {}).get("served", {})
+            if is_view(served):
+                continue  # a view that is served by key: it is shown as a view
             current = self._generation(f"{name} current", found["current"])
             staged = self._generation(f"{name} staged", found["staged"])
             defined = self.definitions.groups.get(name)

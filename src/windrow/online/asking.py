@@ -37,8 +37,7 @@ class Asking:
             part = parts.get(key)
             if part is None:
                 part = parts[key] = _Part(request.name, features)
-            time = now if request.at is None else request.at
-            part.members.append(_Member(number, request.keys, time))
+            part.members.append(_Member(number, request.keys, request.at, now))
         self._left = list(parts.values())
 
     def wanted(self) -> tuple[list[str], list[bytes]] | None:
@@ -83,10 +82,11 @@ class Asking:
 class _Member:
     """A request within a part: its place among all, its keys, and its time."""
 
-    __slots__ = ("first", "number", "rows", "time")
+    __slots__ = ("asked", "first", "number", "rows", "time")
 
-    def __init__(self, number: int, rows: Sequence[Row], time: int) -> None:
-        self.number, self.rows, self.time = number, rows, time
+    def __init__(self, number: int, rows: Sequence[Row], at: int | None, now: int) -> None:
+        self.number, self.rows = number, rows
+        self.time, self.asked = (now, False) if at is None else (at, True)
         self.first = 0  # of its rows among those of the part
 
 
@@ -112,6 +112,8 @@ class _Part:
         for member in self.members:
             rows = member.rows
             try:
+                if member.asked:
+                    plan.check_asked()
                 found = [reader.read_all(number, rows) for reader, number in plan.readers]
             except Exception as error:
                 outcomes[member.number] = error
@@ -261,8 +263,6 @@ def _found(group: OpenGroup, records: Sequence[bytes | None], members: Sequence[
             try:
                 Found.of(group.served, [record])
             except DataError as error:
-                raise DataError(
-                    f"group {group.served.name}, key {dict(row)}: {error}; "
-                    f"`windrow upload {group.served.name}` writes it anew"
-                ) from error
+                what = f"{group.what} {group.served.name}, key {dict(row)}"
+                raise DataError(f"{what}: {error}; {group.remedy} writes it anew") from error
         raise

@@ -36,11 +36,11 @@ class Fetcher:
         return self._plans.groups
 
     def names(self) -> list[str]:
-        """The groups and joins that are served."""
+        """The groups, joins and views that are served."""
         return self._plans.names()
 
     def describe(self, name: str) -> Description:
-        """The keys and features of a group or join."""
+        """The keys and features of a group, join or view."""
         plans = self._plans
         join = plans.join(name)
         keys: dict[str, pa.DataType] = {}
@@ -49,8 +49,7 @@ class Fetcher:
         staleness = []
         for use in join.uses:
             group = plans.require(use.group)
-            layout = group.served.layout
-            keys |= dict(zip(use.left_keys, layout.key_types, strict=True))
+            keys |= dict(zip(use.left_keys, group.served.key_types, strict=True))
             features += zip(use.names, group.served.types, strict=True)
             groups |= dict.fromkeys(use.names, use.group)
             if group.served.max_staleness is not None:

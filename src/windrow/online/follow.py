@@ -22,6 +22,7 @@ from windrow.features.inputs.groups import GroupInputs
 from windrow.online.folding import Batch, Folding
 from windrow.online.generations import Generation, change_note, read_note, sweep
 from windrow.online.keys import key_bytes
+from windrow.online.served import ServedGroup
 from windrow.online.stores.store import RecordStore
 from windrow.online.upload import serve_group
 from windrow.sources.pieces import Piece
@@ -198,6 +199,7 @@ class _Application:
         table = pa.Table.from_batches(held).combine_chunks()
         generation = self.generation
         served = generation.served
+        assert isinstance(served, ServedGroup)
         wanted = [n for n in (*served.layout.schema.names, DIFF) if n in table.column_names]
         batch = Batch.of(served, table.select(wanted))
         if not batch.keys.num_rows:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from windrow.online.keys import prefix
-from windrow.online.served import ServedGroup
+from windrow.online.served_view import Servable, served_of
 from windrow.online.stores.store import RecordStore
 
 GROUPS = "group/"
@@ -32,29 +32,29 @@ class Generation:
     """Records of a group: for each source the time of its shard up to which all of them are.
 
     `fresh` says for each source when that was, by the clock. `pending` is the time up to which a
-    source is being brought: if that is interrupted, it is done again up to the same time.
+    source is being brought: if that is interrupted, it is done again up to the same time. Of a
+    view, `kept` are the records that there are, and `empty` those that have no rows any more.
     """
 
     number: int
-    served: ServedGroup
+    served: Servable
     sealed: int
     positions: tuple[int, ...]
     fresh: tuple[int, ...]
     loaded: bool = False
     pending: tuple[int | None, ...] = ()
+    kept: int = 0
+    empty: int = 0
 
     @property
     def fresh_at(self) -> int:
         """Up to when everything has been taken in."""
         return min(self.fresh)
 
-    def _names(self) -> list[str]:
-        return [source.name for source in self.served.group.sources]
-
     def is_behind(self, other: Generation) -> bool:
         """Whether the other has taken in more of a source that both have."""
-        mine = dict(zip(self._names(), self.positions, strict=True))
-        theirs = zip(other._names(), other.positions, strict=True)
+        mine = dict(zip(self.served.sources, self.positions, strict=True))
+        theirs = zip(other.served.sources, other.positions, strict=True)
         return any(mine.get(name, position) < position for name, position in theirs)
 
     def advanced(self, source: int, upper: int, now: int) -> Generation:
@@ -87,18 +87,22 @@ class Generation:
             "fresh": list(self.fresh),
             "loaded": self.loaded,
             "pending": list(self.pending),
+            "kept": self.kept,
+            "empty": self.empty,
         }
 
     @staticmethod
     def from_json(found: dict[str, Any]) -> Generation:
         return Generation(
             found["number"],
-            ServedGroup.from_json(found["served"]),
+            served_of(found["served"]),
             found["sealed"],
             tuple(found["positions"]),
             tuple(found["fresh"]),
             found["loaded"],
             tuple(found["pending"]),
+            found.get("kept", 0),
+            found.get("empty", 0),
         )
 
 

@@ -52,7 +52,7 @@ def check_key_type(type_: pa.DataType, what: str) -> None:
     if t.is_nested(type_):
         raise DefinitionError(
             f"{what} is {type_}: a list, struct or map cannot be a key online; use its parts, or "
-            "set online=False"
+            "do not serve it"
         )
 
 

@@ -181,7 +181,7 @@ def _zero(type_: pa.DataType) -> pa.Scalar:
 
 def decode_rows(found: Found) -> LiveRows:
     """The updates of all records."""
-    layout = found.served.layout
+    layout = found.group.layout
     there = np.flatnonzero(found.at >= 0)
     fields = _fields(layout)
     lists = read_states(found.lane_bytes(0).take(pa.array(there)), fields, 0)

@@ -15,11 +15,12 @@ from difflib import get_close_matches
 from windrow.errors import NotServedError, RequestError, StaleError
 from windrow.online.derived import Derived
 from windrow.online.evaluate import Evaluator
-from windrow.online.generations import GROUPS, Generation, note_name
+from windrow.online.generations import GROUPS, note_name
 from windrow.online.keys import KeyReader
 from windrow.online.records import Found
-from windrow.online.served import ServedGroup
+from windrow.online.served_view import Servable, ServedView, served_of
 from windrow.online.stores.store import RecordStore
+from windrow.online.view_records import RowReader
 from windrow.storage.names import digest
 
 JOINS = "join/"
@@ -63,7 +64,7 @@ class ServedJoin:
         )
 
 
-def version_of(join: ServedJoin, groups: Sequence[ServedGroup]) -> str:
+def version_of(join: ServedJoin, groups: Sequence[Servable]) -> str:
     """The version of all that makes up an answer: that of a join, and those of its groups."""
     digests = [f"{group.digest:015x}" for group in groups]
     return join.version if digests == [join.version] else digest(join.version, digests)
@@ -75,15 +76,29 @@ def join_note(name: str) -> str:
 
 @dataclass
 class OpenGroup:
-    """What is known of a group that is served; `raw` is the note that said so."""
+    """What is known of a group or view that is served; `raw` is the note that said so."""
 
     raw: bytes
     number: int
-    served: ServedGroup
-    evaluator: Evaluator
+    served: Servable
+    evaluator: Evaluator | RowReader
     sealed: int
     fresh_at: int
     alone: ServedJoin  # the group by itself: a join of one
+
+    @property
+    def what(self) -> str:
+        return self.served.kind if isinstance(self.served, ServedView) else "group"
+
+    @property
+    def remedy(self) -> str:
+        """The command that writes its records anew."""
+        name = self.served.name
+        if not isinstance(self.served, ServedView):
+            return f"`windrow upload {name}`"
+        if self.served.kind == "view":
+            return f"REFRESH MATERIALIZED VIEW {name}"
+        return "to UNSET its property 'online', and to SET it again,"
 
     def check_time(self, found: Found, at: int) -> None:
         """Refuse a time before that of which these records can tell."""
@@ -132,6 +147,17 @@ class Plan:
     version: str
     epoch: object
 
+    def check_asked(self) -> None:
+        """Refuse a request that names a time, where it can have no other than that of a tick."""
+        for group in self.groups:
+            served = group.served
+            if isinstance(served, ServedView):
+                raise RequestError(
+                    f"{served.name}: a {served.kind} is served as of the last tick, and at no "
+                    "other time; leave `at` out. SELECT ... FROM ... TIMESTAMP AS OF ... reads it "
+                    "at earlier times"
+                )
+
     @property
     def numbers(self) -> list[int]:
         """The generations whose records it reads."""
@@ -151,7 +177,7 @@ class Plans:
         self._epoch = object()  # another one after each change of groups or joins
 
     def names(self) -> list[str]:
-        """The groups and joins that are served."""
+        """The groups, joins and views that are served."""
         groups = [name.removeprefix(GROUPS) for name in self._records.notes(GROUPS)]
         served = [name for name in groups if self.group(name) is not None]
         return sorted([*served, *(n.removeprefix(JOINS) for n in self._records.notes(JOINS))])
@@ -208,10 +234,9 @@ class Plans:
         if known is not None and known.number == found["number"]:
             served, evaluator, alone = known.served, known.evaluator, known.alone
         else:
-            served = Generation.from_json(found).served
-            evaluator = Evaluator(served)
-            names = tuple(feature.name for feature in served.features)
-            use = ServedGroupUse(name, tuple(served.group.keys), names)
+            served = served_of(found["served"])
+            evaluator = _evaluator(served)
+            use = ServedGroupUse(name, served.keys, served.names)
             alone = ServedJoin(name, (use,), Derived(), f"{served.digest:015x}")
         fresh_at = min(found["fresh"])
         made = OpenGroup(raw, found["number"], served, evaluator, found["sealed"], fresh_at, alone)
@@ -297,7 +322,11 @@ class Plans:
         return tuple(use for use in join.uses if set(use.names) & set(features))
 
 
+def _evaluator(served: Servable) -> Evaluator | RowReader:
+    return RowReader(served) if isinstance(served, ServedView) else Evaluator(served)
+
+
 def _reader(use: ServedGroupUse, group: OpenGroup) -> KeyReader:
     """What makes keys of records from those of requests."""
-    types = group.served.layout.key_types
+    types = group.served.key_types
     return KeyReader(use.group, list(zip(use.left_keys, types, strict=True)))

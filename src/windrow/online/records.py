@@ -28,13 +28,15 @@ from windrow.algebra.codec import read_states, write_states
 from windrow.algebra.types import list_type
 from windrow.errors import DataError
 from windrow.online.cells import Cells, CellStates
-from windrow.online.served import FORMAT, TILES, Lane, ServedGroup
+from windrow.online.served import FORMAT, ROWS, TILES, Lane, ServedGroup
+from windrow.online.served_view import ROW, Servable
 from windrow.rows.lists import list_parts
 from windrow.storage.checksum import word_sum
 
 HEAD = 4  # words before the positions
 DIGEST, SEALED, COUNT = 1, 2, 3
 _MARK = ord("W")
+_FORMS = {TILES: 0, ROWS: 1, ROW: 2}
 _NOTHING = np.zeros(1, np.int64)
 
 
@@ -47,7 +49,7 @@ class Heads:
 
 
 def split_records(
-    served: ServedGroup,
+    served: Servable,
     words: np.ndarray,
     ends: np.ndarray,
     kept: np.ndarray,
@@ -57,7 +59,7 @@ def split_records(
 
     The first word of each is written here: it has the checksum of all others.
     """
-    form = 0 if served.form == TILES else 1
+    form = _FORMS[served.form]
     _seal(words, ends, _MARK | FORMAT << 8 | form << 16 | sources << 24)
     raw = memoryview(words.view(np.uint8))  # type: ignore[arg-type]
     found: list[bytes | None] = []
@@ -217,12 +219,17 @@ class Found:
     `lanes` and `heads` read what the compiled code does not.
     """
 
-    served: ServedGroup
+    served: Servable
     data: np.ndarray
     at: np.ndarray
 
+    @property
+    def group(self) -> ServedGroup:
+        assert isinstance(self.served, ServedGroup)
+        return self.served
+
     @staticmethod
-    def of(served: ServedGroup, records: Sequence[bytes | None]) -> Found:
+    def of(served: Servable, records: Sequence[bytes | None]) -> Found:
         """Records of this definition, checked; those of another one are as if they were not."""
         if len(records) == 1:
             joined = records[0]
@@ -269,10 +276,10 @@ class Found:
 
     def cells(self) -> Cells:
         """The cells of all records."""
-        key, start, words = _read(self.data, self.at, self.served.word_parts.width)
+        key, start, words = _read(self.data, self.at, self.group.word_parts.width)
         edges = np.searchsorted(key, np.arange(self.at.size + 1))
         states = tuple(
-            self._states(lane, number, edges) for number, lane in enumerate(self.served.lanes)
+            self._states(lane, number, edges) for number, lane in enumerate(self.group.lanes)
         )
         return Cells(key, start, words, states)
 
@@ -294,9 +301,9 @@ class Found:
 
     def lane_bytes(self, number: int) -> pa.Array:
         """The bytes of a lane for each key; empty for those without a record."""
-        served = self.served
-        tiles = served.form == TILES
-        words, lanes = (1 + served.word_parts.width, len(served.lanes)) if tiles else (0, 1)
+        words, lanes = 0, 1
+        if self.served.form == TILES:
+            words, lanes = 1 + self.group.word_parts.width, len(self.group.lanes)
         first, last = _lane_bounds(self.data, self.at, words, lanes, number)
         raw = self.data.view(np.uint8)
         pieces = [raw[a:b].tobytes() for a, b in zip(first.tolist(), last.tolist(), strict=True)]

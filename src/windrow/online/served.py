@@ -92,6 +92,24 @@ class ServedGroup:
     def form(self) -> str:
         return ROWS if self.layout.changing else TILES
 
+    @property
+    def keys(self) -> tuple[str, ...]:
+        return tuple(self.group.keys)
+
+    @property
+    def key_types(self) -> tuple[pa.DataType, ...]:
+        return self.layout.key_types
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the features."""
+        return tuple(feature.name for feature in self.features)
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """What positions are counted of: the names of its sources."""
+        return tuple(source.name for source in self.group.sources)
+
     @functools.cached_property
     def digest(self) -> int:
         """Tells definitions apart, in every record."""

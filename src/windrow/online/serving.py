@@ -16,6 +16,7 @@ from windrow.online.deriving import derive_online
 from windrow.online.follow import Followed, Follower
 from windrow.online.generations import sweep
 from windrow.online.plans import ServedGroupUse, ServedJoin, join_note, version_of
+from windrow.online.publish import views_in
 from windrow.online.stores.store import RecordStore
 from windrow.online.upload import Uploaded, serve_group, upload_group
 from windrow.spark.progress import Progress
@@ -41,6 +42,13 @@ class Serving:
         """Write the records of all online groups of these, and serve them."""
         groups = _online_groups(served)
         joins = [one for one in served if isinstance(one, Join)]
+        views = set(views_in(self.records))
+        for name in (*groups, *(join.name for join in joins)):
+            if name in views:
+                raise DefinitionError(
+                    f"{name!r} is the name of a view or table that is served; rename one of them, "
+                    "or UNSET its property 'online'"
+                )
         # What cannot be served is refused before anything is written.
         planned = [self._served_join(join) for join in joins]
         found = []

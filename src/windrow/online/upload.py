@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -37,6 +38,9 @@ from windrow.spark.tasks import Written, run_numbered
 from windrow.storage.work import work_folder
 from windrow.time import now_millis
 from windrow.updates import DIFF
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 _BATCH = 400_000  # rows that are folded at a time
 
@@ -126,7 +130,7 @@ def upload_group(
 ) -> Uploaded:
     """Write a new generation of a group's records; it is served once it is as far on as the old."""
     store, engine = stages.store, stages.engine
-    _check_reachable(stages, records)
+    check_reachable(stages.given, records)
     started = now_millis()
     inputs = GroupInputs.bind(group, engine, store.options_dict)
     served = serve_group(group, inputs)
@@ -144,16 +148,17 @@ def upload_group(
         todo = planned.todo
         retracted = todo.manifest.retractions > 0
         events = GroupEvents.make(JoinedGroup(group), inputs, shard, None, todo.chosen, retracted)
+        travelled = travelling(served)
         generation = Generation(
             new_generation(records),
-            travelling(served),
+            travelled,
             started if as_of is None else as_of,
             _positions(inputs, planned),
             (started,) * len(group.sources),
         )
         change_note(records, group.name, lambda note: note.stages(generation))
         cuts = even_slices(events.parts, events.rows, engine.tasks, ())
-        job = UploadJob(events, generation.served, records, generation, tuple(cuts))
+        job = UploadJob(events, travelled, records, generation, tuple(cuts))
         with stages.stage(f"upload {group.name}", events.rows):
             written = run_numbered(stages.given, job.slices, work, job.write)
     change_note(
@@ -183,11 +188,12 @@ def _positions(inputs: GroupInputs, planned: PlannedArrangement) -> tuple[int, .
     return tuple(positions.tolist())
 
 
-def _check_reachable(stages: Stages, records: RecordStore) -> None:
+def check_reachable(spark: SparkSession, records: RecordStore) -> None:
+    """Refuse a folder of this machine as a store for tasks that run on others."""
     if not records.is_local:
         return
     try:
-        master = str(stages.given.sparkContext.master)
+        master = str(spark.sparkContext.master)
     except Exception:  # Spark Connect has no context
         master = "remote"
     if not master.startswith("local"):

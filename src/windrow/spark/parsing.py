@@ -47,7 +47,7 @@ def parse(session: SparkSession, text: str) -> Statement:
     if own is not None:
         return own
     parsed, columns = _without_columns(cut)
-    replaced = _or_replace(parsed)
+    replaced = _or_replace(parsed) or _altered(parsed)
     with sql_errors(), active(session):
         plan = session._jsparkSession.sessionState().sqlParser().parsePlan(replaced or parsed)
     statement = Reading(cut, replace=replaced is not None).statement(plan)
@@ -170,6 +170,19 @@ def _or_replace(text: str) -> str | None:
     if words != ["CREATE", "OR", "REPLACE", "MATERIALIZED", "VIEW"]:
         return None
     start, end = found[1].start, found[3].start
+    return text[:start] + re.sub(r"\S", " ", text[start:end]) + text[end:]
+
+
+def _altered(text: str) -> str | None:
+    """ALTER MATERIALIZED VIEW without MATERIALIZED, everything else in its place.
+
+    >>> _altered("ALTER MATERIALIZED VIEW v UNSET TBLPROPERTIES ('online')")
+    "ALTER              VIEW v UNSET TBLPROPERTIES ('online')"
+    """
+    found = list(itertools.islice(tokens(text), 3))
+    if [token.word for token in found] != ["ALTER", "MATERIALIZED", "VIEW"]:
+        return None
+    start, end = found[1].start, found[2].start
     return text[:start] + re.sub(r"\S", " ", text[start:end]) + text[end:]
 
 

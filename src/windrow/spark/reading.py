@@ -346,6 +346,12 @@ _READERS: Mapping[str, Callable[[Reading, Any], Statement]] = {
     "UnsetTableProperties": lambda r, p: AlterTable(
         r.text, r.name(p.table()), dict.fromkeys(map(str, items(p.propertyKeys())))
     ),
+    "SetViewProperties": lambda r, p: AlterTable(
+        r.text, r.name(p.child()), dict(mapping(p.properties()))
+    ),
+    "UnsetViewProperties": lambda r, p: AlterTable(
+        r.text, r.name(p.child()), dict.fromkeys(map(str, items(p.propertyKeys())))
+    ),
     "TruncateTable": lambda r, p: Truncate(r.text, r.name(p.table())),
     "DropTable": lambda r, p: Drop(r.text, "table", r.name(p.child()), bool(p.ifExists())),
     "DropView": lambda r, p: Drop(r.text, "view", r.name(p.child()), bool(p.ifExists())),

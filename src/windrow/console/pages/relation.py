@@ -17,6 +17,7 @@ from windrow.errors import WindrowError
 from windrow.views.costs.catalogue import TICKS, arrangements
 from windrow.views.costs.ticks import last_runs
 from windrow.views.relations.names import Names
+from windrow.views.relations.online import online_text
 from windrow.views.sources.numbers import NUMBER
 from windrow.views.statements.describe import python_text
 
@@ -106,6 +107,7 @@ def _common(reading: Reading, catalogue: Catalogue, found: Relation) -> dict[str
         "title": short(found.name, 80),
         "catalogue": catalogue,
         "columns": columns_of(found),
+        "online": online_text(found.definition.get("properties")),
         "readers": catalogue.readers.get(found.name, ()),
         "inputs": [
             catalogue.relations[name] for name in found.inputs if name in catalogue.relations

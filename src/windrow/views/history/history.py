@@ -73,6 +73,7 @@ class History:
         self._roll_after = roll_after
         self._lock = threading.RLock()
         self._ticks = NestedClaim(self._leases, "tick")
+        self._publishing = NestedClaim(self._leases, "publish")
         self._shards = Shards(store)
         self._creating: dict[str, Lease] = {}  # made, and not named by a commit yet
         # Appended to by a commit that an object store has not answered: it may yet arrive.
@@ -242,6 +243,14 @@ class History:
         The history is refreshed first. Within the block, the same thread may claim again.
         """
         with self._ticks.claimed(wait) as first:
+            if first:
+                self.refresh()
+            yield
+
+    @contextmanager
+    def claim_publishing(self, wait: float = CLAIM_SECONDS) -> Iterator[None]:
+        """A block in which no other process publishes what is served of views; as `claim_ticks`."""
+        with self._publishing.claimed(wait) as first:
             if first:
                 self.refresh()
             yield

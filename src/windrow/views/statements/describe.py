@@ -10,6 +10,7 @@ from windrow.spark.plans import active
 from windrow.spark.schemas import quoted
 from windrow.views.history.history import History
 from windrow.views.relations.names import Relation
+from windrow.views.relations.online import online_text
 from windrow.views.relations.relations import Relations
 from windrow.views.times import shown
 
@@ -97,6 +98,9 @@ def _details(relations: Relations, history: History, relation: Relation) -> list
         found.append(("Comment", str(definition["comment"])))
     if definition.get("key"):
         found.append(("Primary key", ", ".join(definition["key"])))
+    served_by = online_text(definition.get("properties"))
+    if served_by is not None:
+        found.append(("Served by", served_by))
     if relation.is_append_only:
         found.append(("Append-only", "true"))
     for column, default in (definition.get("defaults") or {}).items():

@@ -26,13 +26,15 @@ from windrow.views.history.history import History
 from windrow.views.relations.changes import changes_frame
 from windrow.views.relations.entities import over_shards, view_names
 from windrow.views.relations.names import Relation
+from windrow.views.relations.online import online_text
 from windrow.views.relations.relations import Relations
 from windrow.views.sources.sources import Sources
 from windrow.views.statements import describe
+from windrow.views.statements.publishing import Online, Publishing
 from windrow.views.tables import dml
 from windrow.views.tables.merge import merge_updates
 from windrow.views.tables.table import Table
-from windrow.views.tables.tables import Tables
+from windrow.views.tables.tables import Tables, altered
 from windrow.views.tables.writing import Updates, Writing
 from windrow.views.times import millis
 
@@ -46,7 +48,13 @@ _S = TypeVar("_S", bound=st.Change)
 class Statements:
     """Runs statements on the project at `store`."""
 
-    def __init__(self, engine: Engine, store: Store, progress: Progress | None = None) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        store: Store,
+        progress: Progress | None = None,
+        publishing: Callable[[], Publishing] | None = None,
+    ) -> None:
         if engine.started and is_remote(engine.given):
             raise UnsupportedSQL(
                 "SQL over a project needs a classic Spark session: Spark Connect shows no plans; "
@@ -57,6 +65,7 @@ class Statements:
         self.writing = Writing(self.relations, self.history)
         self.tables = Tables(self.relations, self.history, self.writing)
         self.sources = Sources(self.relations, self.history, store)
+        self.online = Online(self.history, self.relations, publishing)
         self._engine, self._store, self._progress = engine, store, progress or Silent()
 
     @functools.cached_property
@@ -122,7 +131,9 @@ class Statements:
         check_name(name, "view")
         self.sources.ingest()
         planned = self.relations.planned_frame(frame)
+        self.online.check(name, "view", planned.schema, properties)
         self.views.create(name, planned, text=None, properties=properties)
+        self.online.publish()
 
     def read(self, name: str, as_of: Any = None) -> DataFrame:
         self.history.refresh()
@@ -156,22 +167,35 @@ class Statements:
     @_run.register(st.CreateTable)
     def _create_table(self, statement: st.CreateTable) -> DataFrame | None:
         if statement.files is not None:
+            if online_text(statement.properties) is not None:
+                self.online.refuse("source", statement.name)
             self.sources.create(statement, statement.files)
             return None
         if statement.query is not None:
             self.tick_for(self.relations.mentioned([statement.query]))
-        self.tables.create(statement)
+        self.tables.create(statement, self.online.check)
+        if online_text(statement.properties) is not None:
+            self.tick()
         return None
 
     @_run.register(st.AlterTable)
     def _alter_table(self, statement: st.AlterTable) -> DataFrame | None:
+        before = self.relations.find(statement.name)
+        after = altered(before, statement.properties)
+        self.online.check(before.name, before.kind, before.schema, after)
+        if online_text(after) is None:
+            self.online.withdraw(before)
         self.tables.alter(statement)
+        if online_text(after) is not None:
+            self.tick()
         return None
 
     @_run.register(st.Drop)
     def _drop(self, statement: st.Drop) -> DataFrame | None:
         if statement.what == "table":
-            self.tables.drop(statement.name, statement.if_exists, statement.text)
+            self.tables.drop(
+                statement.name, statement.if_exists, statement.text, self.online.withdraw
+            )
             return None
         if statement.if_exists and self.relations.get(statement.name) is None:
             return None
@@ -181,6 +205,7 @@ class Statements:
             raise WindrowError(
                 f"view {view.name} is used by the views {', '.join(users)}; drop them first"
             )
+        self.online.withdraw(view)
         self.views.drop(view.name)
         self.relations.forget(view.name)
         return None
@@ -239,16 +264,24 @@ class Statements:
                 "write CREATE OR REPLACE MATERIALIZED VIEW"
             )
         frame = self._planned_view(statement)
+        self.online.check(statement.name, "view", frame.schema, statement.properties)
         self.sources.ingest()
-        self.views.create(
-            statement.name,
-            frame,
-            text=statement.sql,
-            properties=statement.properties,
-            if_not_exists=statement.if_not_exists,
-            replace=statement.replace,
-            comment=statement.comment,
-        )
+        if online_text(statement.properties) is None:
+            self.online.withdraw(found)
+        try:
+            self.views.create(
+                statement.name,
+                frame,
+                text=statement.sql,
+                properties=statement.properties,
+                if_not_exists=statement.if_not_exists,
+                replace=statement.replace,
+                comment=statement.comment,
+            )
+        except WindrowError:
+            self.online.publish(must=False)  # what was to be replaced is still there
+            raise
+        self.online.publish()
         return None
 
     def _planned_view(self, statement: st.CreateView) -> DataFrame:
@@ -267,10 +300,16 @@ class Statements:
     def _refresh(self, statement: st.Refresh) -> DataFrame | None:
         self.sources.ingest()
         self.views.refresh_view(self.relations.find(statement.name, "view").name)
+        self.online.publish()
         return None
 
     def tick(self) -> TickSummary:
         """Look at sources, and bring all views up to date."""
+        done = self._tick()
+        self.online.publish()
+        return done
+
+    def _tick(self) -> TickSummary:
         self.history.refresh()
         self.sources.ingest()
         return replace(self.views.tick(), quarantined=self.sources.quarantined())
@@ -279,7 +318,8 @@ class Statements:
         """Bring views up to date, if one of these names is a view; else sources of these names."""
         wanted = {name.lower() for name in names}
         if any(view.name.lower() in wanted for view in self.relations.known("view")):
-            self.tick()
+            self._tick()
+            self.online.publish(must=False)  # a query can do without
             self.history.refresh()
         else:
             self.sources.ingest(wanted)

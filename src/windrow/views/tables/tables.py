@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from windrow.errors import (
@@ -21,6 +21,7 @@ from windrow.updates import DIFF
 from windrow.views.history.commits import Commit
 from windrow.views.history.history import History
 from windrow.views.relations.names import Relation
+from windrow.views.relations.online import ONLINE
 from windrow.views.relations.relations import Relations
 from windrow.views.storable import Storable, key_columns
 from windrow.views.tables.dml import check_defaults
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 
+Check = Callable[
+    [str, str, "StructType", Mapping[str, str]], None
+]  # name, kind, columns, properties
 APPEND_ONLY = "append_only"  # the property of a table or a source whose rows never go
 
 
@@ -40,14 +44,14 @@ class Tables:
     def __init__(self, relations: Relations, history: History, writing: Writing) -> None:
         self._relations, self._history, self._writing = relations, history, writing
 
-    def create(self, statement: CreateTable) -> None:
-        """CREATE TABLE, empty or AS SELECT."""
+    def create(self, statement: CreateTable, check: Check) -> None:
+        """CREATE TABLE, empty or AS SELECT; `check` refuses what cannot be served."""
         for _ in range(ATTEMPTS):
             self._history.refresh()
             if self._exists(statement):
                 return
             try:
-                self._create(statement)
+                self._create(statement, check)
                 return
             except CommitConflictError:
                 continue  # another definition was first; perhaps of this very name
@@ -60,7 +64,7 @@ class Tables:
         may = "table" if statement.if_not_exists else None
         return self._relations.refuse_taken(statement.name, but=may) is not None
 
-    def _create(self, statement: CreateTable) -> None:
+    def _create(self, statement: CreateTable, check: Check) -> None:
         frame: DataFrame | None = None
         reads: list[str] = []
         if statement.query is not None:
@@ -78,6 +82,7 @@ class Tables:
                 f"table {statement.name}: all of its columns are maps; give it one that is not"
             )
         check_defaults(self._relations.session, table)
+        check(statement.name, "table", schema, statement.properties)
         version, at = self._history.version, self._history.next_time()
         id = self._history.create_collection(storable.arrow, key)
         commit = Commit(
@@ -102,18 +107,17 @@ class Tables:
             raise
 
     def alter(self, statement: AlterTable) -> None:
-        """ALTER TABLE ... SET or UNSET TBLPROPERTIES, of a table or a source."""
+        """ALTER TABLE ... SET or UNSET TBLPROPERTIES, of a table, a source or a view."""
         for _ in range(ATTEMPTS):
             self._history.refresh()
-            table = self._relations.find(statement.name, "table", "source")
-            properties = dict(table.definition.get("properties") or {})
-            for key, value in statement.properties.items():
-                properties = {k: v for k, v in properties.items() if k.lower() != key.lower()}
-                if value is not None:
-                    properties[key] = value
-            without = ("properties", APPEND_ONLY)
-            definition = {k: v for k, v in table.definition.items() if k not in without}
-            definition |= with_properties(table.name, properties)
+            table = self._relations.find(statement.name)
+            properties = altered(table, statement.properties)
+            if table.kind == "view":
+                definition = {**table.definition, "properties": properties}
+            else:
+                without = ("properties", APPEND_ONLY)
+                definition = {k: v for k, v in table.definition.items() if k not in without}
+                definition |= with_properties(table.name, properties)
             at, version = self._history.next_time(), self._history.version
             note = {"sql": statement.text.strip()[:NOTE]}
             commit = Commit("define", at, catalogue={table.name: definition}, note=note)
@@ -126,8 +130,10 @@ class Tables:
             f"table {statement.name} was not altered: others kept changing the project"
         )
 
-    def drop(self, name: str, if_exists: bool, text: str) -> None:
-        """DROP TABLE; refused while views are computed from it."""
+    def drop(
+        self, name: str, if_exists: bool, text: str, before: Callable[[Relation], None]
+    ) -> None:
+        """DROP TABLE; refused while views are computed from it. `before` is told that it goes."""
         for _ in range(ATTEMPTS):
             self._history.refresh()
             found = self._relations.get(name)
@@ -141,6 +147,7 @@ class Tables:
                     f"{table.kind} {table.name} is used by the views {', '.join(users)}; drop "
                     "them first"
                 )
+            before(table)
             at = self._history.next_time()
             commit = Commit(
                 "define",
@@ -156,6 +163,28 @@ class Tables:
             self._relations.forget(table.name)
             return
         raise CommitConflictError(f"table {name} was not dropped: others kept changing the project")
+
+
+def altered(relation: Relation, changes: Mapping[str, str | None]) -> dict[str, str]:
+    """The properties of a relation after some are set and, by None, unset."""
+    if relation.kind == "view":
+        _refuse_plans(relation.name, changes)
+    properties = dict(relation.definition.get("properties") or {})
+    for key, value in changes.items():
+        properties = {k: v for k, v in properties.items() if k.lower() != key.lower()}
+        if value is not None:
+            properties[key] = value
+    return properties
+
+
+def _refuse_plans(name: str, changes: Mapping[str, str | None]) -> None:
+    """Of a view, all properties but one choose its plan, which is what its state belongs to."""
+    for key in changes:
+        if key.lower() != ONLINE:
+            raise OptionError(
+                f"view {name}: the property {key} belongs to its plan; only {ONLINE} can be "
+                "altered. CREATE OR REPLACE MATERIALIZED VIEW makes it by another plan"
+            )
 
 
 def declared(session: SparkSession, columns: tuple[Column, ...]) -> StructType:
