@@ -6,9 +6,11 @@ import datetime as dt
 import math
 import random
 from collections import Counter
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pyarrow as pa
@@ -20,7 +22,7 @@ from windrow.online.fetch import Fetcher
 from windrow.online.fetched import Status
 from windrow.online.generations import GROUPS, Generation, change_note, new_generation
 from windrow.online.keys import KeyReader
-from windrow.online.publish import served_view, views_in, withdraw
+from windrow.online.publish import _can_follow, served_view, views_in, withdraw
 from windrow.online.records import Found
 from windrow.online.row_codec import RowDecoder, encode_rows
 from windrow.online.served_view import ServedView
@@ -203,6 +205,21 @@ def test_a_view_is_fetched_by_its_keys_and_withdrawn(tmp_path: Path) -> None:
     withdraw(store, "v")
     assert store.notes(GROUPS) == []
     assert store.size().records == 0
+
+
+def test_records_are_written_anew_where_they_cannot_be_followed() -> None:
+    def can_follow(generation: Generation, view: ServedView = VIEW, since: int = 0) -> bool:
+        collection = mock.Mock(since=since)
+        return _can_follow(generation, view, collection)
+
+    current = Generation(1, VIEW, 0, (41,), (40,), loaded=True, kept=150_000)
+    assert can_follow(current)
+    assert not can_follow(current, since=41)  # what came before is forgotten
+    assert not can_follow(current, replace(VIEW, collection="c2"))  # rebuilt
+    assert can_follow(replace(current, empty=75_000))
+    assert not can_follow(replace(current, empty=75_001))  # most keys have no rows any more
+    assert can_follow(replace(current, kept=10, empty=9))
+    assert Generation.from_json(current.to_json()) == current
 
 
 def _keys(sums: Sums) -> list[bytes]:

@@ -13,6 +13,7 @@ form of `windrow.rows.types`, so that a row that is retracted is known by its by
 
 from __future__ import annotations
 
+import itertools
 import struct
 from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime, timedelta
@@ -34,6 +35,7 @@ _EPOCH, _DAY = datetime(1970, 1, 1), date(1970, 1, 1).toordinal()
 _LENGTH = struct.Struct("<?I")
 
 Decode = Callable[[bytes, int], tuple[Any, int]]  # bytes and a place; a value and the next place
+Several = Callable[[bytes, int], tuple[list[Any], int]]  # the same of neighbouring columns
 
 
 def encode_rows(columns: Sequence[pa.Array | pa.ChunkedArray], count: int) -> pa.Array:
@@ -87,23 +89,81 @@ def _joined(columns: Sequence[pa.Array]) -> pa.Array:
 
 
 class RowDecoder:
-    """Reads rows of some types."""
+    """Reads rows of some types; neighbouring columns of fixed width are read at once."""
 
     def __init__(self, types: Sequence[pa.DataType]) -> None:
-        self._decoders = [_decoder(type_) for type_ in types]
+        self._steps: list[Several] = []
+        for is_fixed, run in itertools.groupby(types, lambda type_: _code(type_) is not None):
+            if is_fixed:
+                self._steps.append(_fixed_decoder(list(run)))
+            else:
+                self._steps += [_as_several(_decoder(type_)) for type_ in run]
 
     def __call__(self, raw: bytes) -> list[Any]:
         """The values of a row, as Python's own."""
-        values, at = [], 0
+        values: list[Any] = []
+        at = 0
         try:
-            for decode in self._decoders:
-                value, at = decode(raw, at)
-                values.append(value)
+            for decode in self._steps:
+                found, at = decode(raw, at)
+                values += found
         except (struct.error, UnicodeDecodeError, IndexError) as error:
             raise DataError("the bytes of a row are damaged") from error
         if at != len(raw):
             raise DataError("the bytes of a row are damaged: there are more than its columns take")
         return values
+
+
+def _code(type_: pa.DataType) -> str | None:
+    """The letter by which `struct` reads a value; None if its width is not fixed, or too large."""
+    if t.is_boolean(type_):
+        return "?"
+    if t.is_floating(type_):
+        return "d" if type_.bit_width == 64 else "f"
+    if t.is_date32(type_):
+        return "i"
+    if t.is_timestamp(type_):
+        return "q"
+    if t.is_integer(type_):
+        return {8: "b", 16: "h", 32: "i", 64: "q"}[type_.bit_width]
+    return None
+
+
+def _maker(type_: pa.DataType) -> Callable[[Any], Any] | None:
+    """What makes a value of the number that is stored; None if it is the value."""
+    if t.is_date32(type_):
+        return lambda days: date.fromordinal(_DAY + days)
+    if t.is_timestamp(type_):
+        epoch = _EPOCH if type_.tz is None else _EPOCH.replace(tzinfo=UTC)
+        return lambda micros: epoch + timedelta(0, 0, micros)
+    return None
+
+
+def _fixed_decoder(types: Sequence[pa.DataType]) -> Several:
+    form = struct.Struct("<" + "".join(f"?{_code(type_)}" for type_ in types))
+    read, size = form.unpack_from, form.size
+    makers = [(place, make) for place, one in enumerate(types) if (make := _maker(one)) is not None]
+
+    def decode(raw: bytes, at: int) -> tuple[list[Any], int]:
+        words = read(raw, at)
+        there = words[::2]
+        values = list(words[1::2])
+        for place, make in makers:
+            if there[place]:
+                values[place] = make(values[place])
+        if False in there:
+            values = [value if one else None for value, one in zip(values, there, strict=True)]
+        return values, at + size
+
+    return decode
+
+
+def _as_several(decode: Decode) -> Several:
+    def one(raw: bytes, at: int) -> tuple[list[Any], int]:
+        value, at = decode(raw, at)
+        return [value], at
+
+    return one
 
 
 def _decoder(type_: pa.DataType) -> Decode:
@@ -119,34 +179,13 @@ def _decoder(type_: pa.DataType) -> Decode:
         return _bytes
     if t.is_decimal(type_):
         return _decimal_decoder(type_.scale)
-    if t.is_date32(type_):
-        return _fixed("i", lambda days: date.fromordinal(_DAY + days))
-    if t.is_timestamp(type_):
-        epoch = _EPOCH if type_.tz is None else _EPOCH.replace(tzinfo=UTC)
-        return _fixed("q", lambda micros: epoch + timedelta(microseconds=micros))
-    if t.is_boolean(type_):
-        return _fixed("?", None)
-    if t.is_floating(type_):
-        return _fixed("d" if type_.bit_width == 64 else "f", None)
-    return _fixed({8: "b", 16: "h", 32: "i", 64: "q"}[type_.bit_width], None)
+    fixed = _fixed_decoder([type_])
 
+    def decode(raw: bytes, at: int) -> tuple[Any, int]:
+        (value,), at = fixed(raw, at)
+        return value, at
 
-def _fixed(code: str, make: Callable[[Any], Any] | None) -> Decode:
-    form = struct.Struct(f"<?{code}")
-    read, size = form.unpack_from, form.size
-    if make is None:
-
-        def plain(raw: bytes, at: int) -> tuple[Any, int]:
-            there, value = read(raw, at)
-            return (value if there else None), at + size
-
-        return plain
-
-    def made(raw: bytes, at: int) -> tuple[Any, int]:
-        there, value = read(raw, at)
-        return (make(value) if there else None), at + size
-
-    return made
+    return decode
 
 
 def _bytes(raw: bytes, at: int) -> tuple[Any, int]:
