@@ -98,7 +98,7 @@ def test_what_is_fetched_follows_each_tick(
     assert_served(near, "top", KEYS)
     # Another query, and what is rebuilt, is served in place of what was.
     versions = [near.fetch("top", KEYS).version]
-    with mock.patch.object(publish, "_TOGETHER", 0):  # as if there were many rows
+    with mock.patch.object(publish, "_TOGETHER", 1):  # as if there were many rows
         near.sql(TOP.format(below=3))
         assert_served(near, "top", KEYS)
         near.sql("DELETE FROM ratings WHERE city = 'Bern'")
