@@ -26,9 +26,10 @@ test: $(READY) $(FEAST)/.ready redis browser jars ## lint, types, the docs and a
 	$(MAKE) --jobs=3 --output-sync=target --keep-going test-queries test-views test-spark test-plain
 
 # Compiled kernels stay on disk, beside the sources.
-kernels: $(READY) ## compile the kernels, by a few examples of each test that uses them
+kernels: $(READY) ## compile the kernels, by a few examples of tests that use them
 	HYPOTHESIS_PROFILE=quick JAVA_HOME=/nowhere $(BIN)/python -m pytest -q -m 'not spark' \
 		tests/algebra tests/features tests/rows tests/test_merging.py
+	$(BIN)/python -c 'from windrow.online import kernels; kernels.load()'
 
 QUERIES := tests/views/test_queries.py tests/views/test_view_plans.py
 

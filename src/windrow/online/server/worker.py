@@ -21,6 +21,7 @@ from types import FrameType
 import uvicorn
 
 from windrow.errors import OptionError
+from windrow.online import kernels
 from windrow.online.server.app import App
 from windrow.online.server.limits import LINGER, SWEEP
 from windrow.online.server.logs import Handler, Log
@@ -62,6 +63,7 @@ def run_worker(
         features=settings.features,
     )
     worker = Worker(app, parent, started)
+    kernels.load()  # before anybody waits for an answer
     try:
         worker.run(sockets=[listening])
     finally:
