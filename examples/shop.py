@@ -194,7 +194,7 @@ class Streaming:
             )
 
         with self._changed:
-            if not self._changed.wait_for(there, timeout=120):
+            if not self._changed.wait_for(there, timeout=600):
                 raise TimeoutError(f"taken in: {self._done}, expected {rows}")
         if self._failed is not None:
             raise self._failed
@@ -221,7 +221,7 @@ class Client:
     """Asks the server, over one connection."""
 
     def __init__(self, address: str) -> None:
-        self._connection = http.client.HTTPConnection(urlsplit(address).netloc, timeout=30)
+        self._connection = http.client.HTTPConnection(urlsplit(address).netloc, timeout=120)
         self.requests = 0
         self.seconds: list[float] = []
 

@@ -1,4 +1,4 @@
-"""The compiled code of fetches, loaded before a request has to wait for it.
+"""The compiled code of records, loaded before a request has to wait for it.
 
 Once after an installation it is compiled, which takes up to half a minute on a busy machine; from
 then on a process loads it in less than a second.
@@ -22,11 +22,12 @@ from windrow.updates import DIFF
 
 
 def load() -> None:
-    """Make a small record of each form, and evaluate it."""
+    """Make a small record of each form, let it grow, and evaluate it."""
     for changing in (False, True):
         served = _served(changing)
         batch = Batch.of(served, _rows(served))
         records = Folding(served, batch, sealed=0, positions=(0,))([None])
+        records = Folding(served, batch, sealed=0, positions=(0,), upper=2)(records)
         Evaluator(served).features(Found.of(served, records), [10])
 
 
