@@ -5,8 +5,7 @@
     result of the replay, the same rows by number ───┘
 
 Each feature becomes a struct of both values, their outcome and their error: rows of the table of
-comparisons, in the order of the log. Where the two values are the same, the computed one is not
-written once more. What is counted, and the worst that was found, is left in the
+comparisons, in the order of the log. What is counted, and the worst that was found, is left in the
 folder of the run.
 """
 
@@ -136,7 +135,6 @@ class CompareJob:
         }
         columns[VERSION] = _constant(self.sides.version, count)
         worst: dict[str, tuple[np.ndarray, np.ndarray]] = {}
-        values: dict[str, pa.Array] = {}
         features = {one.name: one for one in self.sides.features}
         for field in self.schema:
             if field.name in columns:
@@ -145,9 +143,8 @@ class CompareJob:
             if feature is None:  # of another version of the log
                 columns[field.name] = pa.nulls(count, field.type)
                 continue
-            full, found, asked = self._feature(table, offline, feature, field.type, letters)
-            values[field.name] = full
-            columns[field.name] = _once(full, found)
+            both, found, asked = self._feature(table, offline, feature, field.type, letters)
+            columns[field.name] = both
             tally.of(feature.name).add(found, hours, asked)
             places = _worst(found, asked, hours)
             if places.size:
@@ -157,8 +154,7 @@ class CompareJob:
         made = pa.table({field.name: columns[field.name] for field in self.schema})
         if not worst:
             return made, None
-        full = pa.table({f.name: values.get(f.name, columns[f.name]) for f in self.schema})
-        return made, self._examples(full, hours.times, worst)
+        return made, self._examples(made, hours.times, worst)
 
     def _feature(
         self,
@@ -292,23 +288,6 @@ def comparison_schema(replays: Sequence[Replay], results: Sequence[pa.Schema]) -
 
 DOUBLE = pa.float64()
 _LABELS = pa.array(OUTCOMES)
-
-
-def _once(values: pa.StructArray, found: Compared) -> pa.Array:
-    """The struct of a feature; `offline` and `error` only where the two values are not the same."""
-    online, offline, outcome, error = values.flatten()
-    others = np.flatnonzero(found.errors)
-    if others.size:
-        places = np.zeros(len(values), np.int64)
-        places[others] = np.arange(others.size)
-        none = np.ones(len(values), np.bool_)
-        none[others] = False
-        at = pa.array(places, mask=none)
-        offline, error = (one.take(pa.array(others)).take(at) for one in (offline, error))
-    else:
-        offline, error = (pa.nulls(len(values), one.type) for one in (offline, error))
-    names = [field.name for field in values.type]
-    return pa.StructArray.from_arrays([online, offline, outcome, error], names=names)
 
 
 def _constant(value: str | None, count: int) -> pa.Array:
