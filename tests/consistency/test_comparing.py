@@ -186,6 +186,10 @@ def test_counts_equal_those_of_a_naive_comparison(
     chosen = choose_examples(tables, 1000, ["key"], [replay])
     assert (len(chosen) > 0) == (bad > 0)
     assert all(one.example.outcome not in ("equal", "both_empty") for one in chosen)
+    # However few are shown, each feature that is wrong has its turn before another's second.
+    wrong = {one.example.feature for one in chosen}
+    few = choose_examples(tables, len(wrong), ["key"], [replay])
+    assert {one.example.feature for one in few} == wrong
 
 
 @pytest.mark.parametrize(

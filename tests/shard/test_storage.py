@@ -272,6 +272,22 @@ def test_keys_are_found_with_and_without_the_cache(
         shard.snapshot(keys={"k": keys}, cache=None).to_table()
 
 
+def test_hashes_of_keys_with_many_rows_take_little_space(tmp_path: Path) -> None:
+    schema = pa.schema([("k", pa.int64()), ("n", pa.int64())])
+    sizes = {}
+    for rows_of_a_key in (1, 20):
+        uri = str(tmp_path / str(rows_of_a_key))
+        shard = Shard.create(uri, schema, key=["k"], order=by_hash())
+        rows = {"k": [n // rows_of_a_key for n in range(8_000)], "n": range(8_000)}
+        shard.append(pa.table(rows, schema=schema), lower=0, upper=1)
+        (name,) = names(shard)
+        group = pq.ParquetFile(f"{uri}/{name}").metadata.row_group(0)
+        columns = [group.column(i) for i in range(group.num_columns)]
+        sizes[rows_of_a_key] = {c.path_in_schema: c.total_compressed_size for c in columns}
+    assert sizes[20]["_prefix"] < 8_000 * 1 < 8_000 * 8 <= sizes[1]["_prefix"]
+    assert sizes[20]["_hash"] >= 8_000 * 8  # nothing repeats, and nothing is lost by trying
+
+
 def test_a_cache_that_is_full_or_broken_is_only_slower(place: Place, tmp_path: Path) -> None:
     shard = place.create()
     rows = pa.table({name: pa.nulls(5_000, SCHEMA.field(name).type) for name in SCHEMA.names})

@@ -79,17 +79,23 @@ def _example(
 
 
 def _in_turns(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Of each feature and hour the worst; those of further keys before those of the same."""
+    """Features take turns. Of each the worst of every hour comes first, further keys before more
+    of the same."""
     places: dict[tuple[str, int], list[dict[str, Any]]] = {}
     for row in sorted(rows, key=lambda one: (-one["severity"], one["at"], one["row"])):
         places.setdefault((row["feature"], row["at"] // HOUR), []).append(row)
-    turns: list[tuple[bool, int, int, dict[str, Any]]] = []
-    for number, (_, several) in enumerate(sorted(places.items())):
+    features: dict[str, list[tuple[bool, int, int, dict[str, Any]]]] = {}
+    for (feature, hour), several in places.items():
         seen: set[int] = set()
         for turn, row in enumerate(several):
-            turns.append((row["key"] in seen, turn, number, row))
+            features.setdefault(feature, []).append((row["key"] in seen, turn, hour, row))
             seen.add(row["key"])
-    return [row for *_, row in sorted(turns, key=lambda one: one[:3])]
+    ranked = [
+        (rank, feature, row)
+        for feature, own in features.items()
+        for rank, (*_, row) in enumerate(sorted(own, key=lambda one: one[:3]))
+    ]
+    return [row for *_, row in sorted(ranked, key=lambda one: one[:2])]
 
 
 def millis(value: datetime | None) -> int | None:

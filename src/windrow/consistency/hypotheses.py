@@ -1,8 +1,8 @@
 """What the features would have been over other rows: the test of every explanation.
 
 A hypothesis is a multiset of rows: without those that came later, without one of them, with one of
-them twice. All hypotheses of a request are computed at once, each as a key of its own, by what a
-backfill's tasks run.
+them twice. The hypotheses of many requests are computed at once, each as a key of its own, by what
+a backfill's tasks run.
 """
 
 from __future__ import annotations
@@ -29,15 +29,16 @@ _ROWS = 500_000  # of all hypotheses of a kind
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """Rows of a key by their places, each as often as it counts."""
+    """Rows of a key by their places, each as often as it counts; and the time of the request."""
 
     places: np.ndarray
+    at: int
 
 
 def features_over(
-    inputs: GroupInputs, group: GroupBy, rows: pa.Table, at: int, several: Sequence[Hypothesis]
+    inputs: GroupInputs, group: GroupBy, rows: pa.Table, several: Sequence[Hypothesis]
 ) -> list[pa.Array]:
-    """For each feature of the group an array: its value at a time, under each hypothesis."""
+    """For each feature of the group an array: its value under each hypothesis."""
     layout = inputs.layout
     places = np.concatenate([one.places for one in several])
     number = np.repeat(np.arange(len(several)), [one.places.size for one in several])
@@ -67,7 +68,7 @@ def features_over(
     count = len(several)
     queries = QueryTimes(
         pa.table({"k0": pa.array(np.arange(count), pa.int64())}),
-        np.full(count, at, np.int64),
+        np.array([one.at for one in several], np.int64),
         np.ones(count, np.bool_),
     )
     return group_features(group, events, queries)

@@ -115,23 +115,26 @@ def parquet_options(spec: ShardSpec, sample: pa.Table) -> dict[str, Any]:
 
     A dictionary pays only where few values repeat: on others it makes writing three times and
     reading twice as slow. Other integers and times are written as differences, which takes half
-    the time and the space of compressing them. Hashes look random, and are left as they are.
+    the time and the space of compressing them. Hashes of rows look random, and are left as they
+    are; so are those of keys, unless a key has many rows in a row.
     """
     leaves = pq_leaves(spec.stored_schema)
     sample = sample.slice(0, _SAMPLE_ROWS[1])
     few = sample.num_rows // 8
     scalars = [] if sample.num_rows < _SAMPLE_ROWS[0] else scalar_columns(spec.stored_schema)
-    repetitive = [
+    repeated = [
         name
         for name in scalars
-        if name not in (PREFIX, HASH) and pc.count_distinct(sample.column(name)).as_py() <= few
+        if name != HASH and pc.count_distinct(sample.column(name)).as_py() <= few
     ]
+    # What repeats next to each other is found by compression alone, faster than by a dictionary.
+    repetitive = [name for name in repeated if name != PREFIX]
     differing = [
         name
         for name in scalars
         if name not in (PREFIX, HASH, *repetitive) and _is_wide(spec.stored_schema.field(name).type)
     ]
-    plain = {PREFIX, HASH, *differing}
+    plain = {HASH, *differing, *({PREFIX} - set(repeated))}
     return {
         "compression": {leaf: "none" if leaf in plain else "lz4" for leaf in leaves},
         "use_dictionary": repetitive or False,

@@ -12,6 +12,7 @@ import gc
 import logging
 import signal
 import socket
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection as Pipe
@@ -31,6 +32,9 @@ from windrow.online.server.settings import Opening, Settings
 from windrow.online.server.tokens import Tokens
 
 _TICK = 0.1  # seconds between two ticks of uvicorn
+# Seconds after which another thread, such as the serving log's, has to let the event loop go on. By
+# default Python lets it run for 5 ms, which is many requests.
+_TURN = 0.0005
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -49,6 +53,7 @@ def run_worker(
     `folder` is where workers publish what they count. `parent` is a pipe that the parent holds
     open; `started` is called once requests are answered.
     """
+    sys.setswitchinterval(_TURN)
     log = Log(requests=settings.log_requests)
     logger = logging.getLogger("uvicorn")
     logger.handlers, logger.propagate = [Handler(log)], False
