@@ -210,6 +210,7 @@ def _serve(args: argparse.Namespace) -> int:
             timeout=args.timeout,
             access_log=args.access_log,
             log_rate=args.log_rate,
+            log_keep=None if args.log_keep == "forever" else args.log_keep,
             console=args.console,
         )
 
@@ -482,7 +483,12 @@ def _parser() -> argparse.ArgumentParser:
         metavar="SHARE",
         help="of requests whose answers are logged, for `windrow consistency` (default: 0, none)",
     )
-
+    one.add_argument(
+        "--log-keep",
+        default="30d",
+        metavar="LENGTH",
+        help="for how long what was logged is kept, or `forever` (default: 30d)",
+    )
     one.add_argument(
         "--console",
         action=argparse.BooleanOptionalAction,

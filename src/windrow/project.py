@@ -56,7 +56,8 @@ class Project:
     `progress` shows bars while long work runs; by default if standard error is a terminal.
     `online` is where records of served features are: a folder of this machine (by default `online`
     beneath the root), or the URL of a Redis server. `log_rate` is the share of fetches, of 1, that
-    is logged beneath `served`, for `consistency`.
+    is logged beneath `served`, for `consistency`; what was logged is removed once it is older than
+    `log_keep` (None: never).
     """
 
     def __init__(
@@ -68,6 +69,7 @@ class Project:
         progress: bool | None = None,
         online: str | Path | None = None,
         log_rate: float = 0.0,
+        log_keep: str | None = "30d",
     ) -> None:
         self._store = Store.at(root, storage_options)
         for_delta(self._store.uri)  # a root that cannot hold tables is refused at once
@@ -76,9 +78,10 @@ class Project:
         self._online = online
         self._log_rate = log_rate
         if log_rate:
-            from windrow.online.log.serving_log import check_rate
+            from windrow.online.log.serving_log import check_keep, check_rate
 
             check_rate(log_rate)
+            self._log_keep = check_keep(log_keep)
         self.summary: BackfillSummary | None = None  # of the last backfill
 
     @property
@@ -285,7 +288,7 @@ class Project:
         from windrow.online.log.logged import Logged
         from windrow.online.log.serving_log import ServingLog
 
-        return Logged(self.fetcher, ServingLog(self._store, self._log_rate))
+        return Logged(self.fetcher, ServingLog(self._store, self._log_rate, keep=self._log_keep))
 
     def flush_log(self) -> None:
         """Write to the serving log now what waits to be written."""

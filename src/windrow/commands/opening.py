@@ -20,12 +20,16 @@ def open_served(
     storage_options: Mapping[str, str],
     online: str | None = None,
     log_rate: float = 0.0,
+    log_keep: str | None = None,
 ) -> Served:
     """What is served of a state root, from the store `online`."""
     from windrow.project import Project
 
     options = dict(storage_options) or None
-    return Project(root, storage_options=options, online=online, log_rate=log_rate).served
+    project = Project(
+        root, storage_options=options, online=online, log_rate=log_rate, log_keep=log_keep
+    )
+    return project.served
 
 
 def open_console(folder: str, actors: str | None, tokens: Tokens, log: Log) -> Console:

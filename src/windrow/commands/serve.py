@@ -27,13 +27,15 @@ def serve(
     timeout: float = 10.0,
     access_log: bool = False,
     log_rate: float = 0.0,
+    log_keep: str | None = None,
     console: bool = True,
 ) -> int:
     """Serve everything of the project that is online; the exit code.
 
     `token_file` has bearer tokens, one a line; `WINDROW_TOKENS` in the environment may have more.
     Without any, everybody who can reach the address may ask. `log_rate` is the share of requests
-    whose answers are logged, for `windrow consistency`. With `console`, the console is beside it,
+    whose answers are logged, for `windrow consistency`, and `log_keep` for how long they are kept
+    (None: for ever). With `console`, the console is beside it,
     at `/console/`, if what it needs is installed.
     """
     try:
@@ -67,7 +69,7 @@ def serve(
     count = f"{workers} workers" if workers > 1 else "1 worker"
     options = workspace.settings.storage_options
     return run(
-        partial(open_served, workspace.root, options, workspace.online, log_rate),
+        partial(open_served, workspace.root, options, workspace.online, log_rate, log_keep),
         settings,
         lambda address: print(f"Serving at {address} with {count}; Ctrl-C stops", flush=True),
     )

@@ -16,7 +16,7 @@ from windrow.errors import OptionError, SchemaError
 from windrow.features.definitions import GroupBy, Join, JoinedGroup
 from windrow.features.run.results import write_frame
 from windrow.online.log.columns import AT
-from windrow.online.log.reading import log_tables
+from windrow.online.log.places import log_tables
 from windrow.sources.bound import bind_table
 from windrow.sources.columns import Taken
 from windrow.spark.schemas import quoted

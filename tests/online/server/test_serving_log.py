@@ -18,7 +18,8 @@ from windrow.errors import DataError, StorageError
 from windrow.online.fetched import Fetched
 from windrow.online.log.appending import Appender
 from windrow.online.log.logged import Logged
-from windrow.online.log.reading import Coverage, counts, coverage, log_tables
+from windrow.online.log.places import log_tables
+from windrow.online.log.reading import Coverage, counts, coverage
 from windrow.online.log.serving_log import Figures, ServingLog
 from windrow.storage.store import Store
 

@@ -1,7 +1,8 @@
 """Appending to a Delta table, by several writers at once, each row once.
 
 A file is written first, then a commit names it. If nobody can tell whether a commit succeeded, the
-table is looked at before it is tried again.
+table tells the number of the last one that did, before it is tried again. (Its files would not
+tell: others may have merged them since.)
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from deltalake import DeltaTable, Schema
+from deltalake import CommitProperties, DeltaTable, Schema, Transaction
 from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction, RemoveAction
 
@@ -31,7 +32,9 @@ class Appender:
     store: Store
     schema: pa.Schema
     waiting: dict[str, AddAction] = field(default_factory=dict)
-    unsure: bool = False  # a commit was begun, and nobody knows how it ended
+    name: str = field(default_factory=new_id)  # of the appender
+    number: int = 0  # of the last commit that was begun
+    unsure: tuple[str, ...] = ()  # its files, if nobody knows how it ended
 
     def write(self, rows: pa.Table) -> int:
         """Write a file, for the next commit; the store's time of it, in milliseconds."""
@@ -59,17 +62,22 @@ class Appender:
                     raise
                 raise failure(self.store.uri, "the commit failed", error) from error
         self.waiting.clear()
-        self.unsure = False
+        self.unsure = ()
 
     def _commit(self) -> None:
         table = self._table()
-        there = {uri.rpartition("/")[2] for uri in table.file_uris()} if self.unsure else set()
-        actions: list[AddAction | RemoveAction] = [
-            one for name, one in self.waiting.items() if name not in there
-        ]
-        self.unsure = True
-        if actions:
-            table.create_write_transaction(actions, "append", Schema.from_arrow(self.schema))
+        if self.unsure and table.transaction_version(self.name) == self.number:
+            for name in self.unsure:
+                del self.waiting[name]
+        self.unsure = ()
+        if not self.waiting:
+            return
+        self.number += 1
+        self.unsure = tuple(self.waiting)
+        actions: list[AddAction | RemoveAction] = list(self.waiting.values())
+        done = CommitProperties(app_transactions=[Transaction(self.name, self.number)])
+        schema = Schema.from_arrow(self.schema)
+        table.create_write_transaction(actions, "append", schema, commit_properties=done)
 
     def _table(self) -> DeltaTable:
         table = open_table(self.store)

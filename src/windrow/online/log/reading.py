@@ -1,4 +1,4 @@
-"""What a serving log has: its tables by version, and what was counted."""
+"""What a serving log counted, and how much of what was served it has."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.online.log.counts import COUNTS
-from windrow.online.log.serving_log import SERVED
+from windrow.online.log.places import counts_table_of
 from windrow.storage.delta import open_table
 from windrow.storage.store import Store
 from windrow.time import HOUR
@@ -29,20 +29,9 @@ class Coverage:
     unclosed: int = 0
 
 
-def names(root: Store) -> list[str]:
-    """The names that have a log."""
-    return root.beneath(SERVED).folders()
-
-
-def log_tables(root: Store, name: str) -> dict[str, Store]:
-    """The table of each version that was logged."""
-    place = root.beneath(f"{SERVED}/{name}")
-    return {version: place.beneath(version) for version in place.folders() if version != "counts"}
-
-
 def counts(root: Store, name: str) -> pa.Table:
     """All that was counted: see `windrow.online.log.counts`."""
-    table = open_table(root.beneath(f"{SERVED}/{name}/counts"))
+    table = open_table(counts_table_of(root, name))
     if table is None:
         return COUNTS.empty_table()
     return pa.table(table.to_pyarrow_table()).select(COUNTS.names)

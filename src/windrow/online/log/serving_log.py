@@ -10,27 +10,30 @@ from __future__ import annotations
 
 import atexit
 import logging
+import multiprocessing
 import random
 import threading
 import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from multiprocessing.process import BaseProcess
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from windrow.errors import OptionError, StorageError, WindrowError
+from windrow.errors import DefinitionError, OptionError, StorageError, WindrowError
 from windrow.online.fetched import Description, Fetched
 from windrow.online.log.appending import Appender
 from windrow.online.log.columns import LogColumns, Taken, size_of, taken_of
 from windrow.online.log.counts import COUNTS, Count, Place, counts_table, hour_of
+from windrow.online.log.places import counts_table_of, log_table
+from windrow.online.log.upkeep import tend_aside
 from windrow.storage.names import new_id
 from windrow.storage.store import Store
-from windrow.time import HOUR, now_millis
+from windrow.time import HOUR, now_millis, parse_length
 
-SERVED = "served"
 VALUES = 500_000  # held in memory, at most
 EVERY = 5.0  # seconds between two commits
 ROWS = 50_000  # that are committed before that
@@ -38,6 +41,9 @@ _STEP = 20_000  # values that are converted together
 _PAUSE = 0.0  # seconds between two columns: the other threads have their turn, and this one next
 _LOOK = 0.5  # seconds between two looks at what was taken: a table costs more than a row of it
 _AT_EXIT = 5.0  # seconds for what is left when a process ends
+_UPKEEP = 3600.0  # seconds between two looks at whether files can be merged or removed
+# A fresh interpreter: merging must not share this one with requests.
+_SPAWN = multiprocessing.get_context("spawn")
 
 Report = Callable[[str], None]
 
@@ -47,6 +53,16 @@ def check_rate(rate: float) -> float:
     if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 <= rate <= 1:
         raise OptionError(f"log_rate is {rate!r}; give a share of requests, from 0 to 1")
     return float(rate)
+
+
+def check_keep(keep: str | None) -> int | None:
+    """Milliseconds for which what was logged is kept; None: for ever."""
+    if keep is None:
+        return None
+    try:
+        return parse_length(keep, "log_keep")
+    except DefinitionError as error:
+        raise OptionError(str(error)) from error
 
 
 @dataclass(frozen=True)
@@ -72,13 +88,17 @@ class _Table:
 
 
 class ServingLog:
-    """Logs a share `rate` of all requests beneath a project's root."""
+    """Logs a share `rate` of all requests beneath a project's root.
+
+    Rows that are older than `keep` milliseconds are removed (None: never).
+    """
 
     def __init__(
         self,
         root: Store,
         rate: float = 1.0,
         *,
+        keep: int | None = None,
         every: float = EVERY,
         values: int = VALUES,
         report: Report | None = None,
@@ -89,6 +109,7 @@ class ServingLog:
         self.rate = check_rate(rate)
         self.report: Report = report or logging.getLogger("windrow").warning
         self._root, self._every, self._most, self._now = root, every, values, now
+        self._longest = keep
         self._draw = draw or random.Random().random
         self._lock = threading.Lock()
         self._taken: list[Taken] = []
@@ -105,6 +126,7 @@ class ServingLog:
         self._thread: threading.Thread | None = None
         self._work = threading.Lock()  # held by whoever converts and writes
         self._failing = False
+        self._tending: BaseProcess | None = None
 
     # On the path of a request
 
@@ -201,6 +223,8 @@ class ServingLog:
 
     def _run(self) -> None:
         due = time.monotonic() + self._every
+        # Workers that were started together take turns.
+        tended = time.monotonic() + random.random() * _UPKEEP
         while not self._stop:
             self._wake.wait(_LOOK)
             with self._work:
@@ -210,6 +234,16 @@ class ServingLog:
                 if late or (full and not self._failing):
                     self._write()
                     due = time.monotonic() + self._every
+            if time.monotonic() >= tended:
+                tended = time.monotonic() + _UPKEEP
+                self._tend()
+
+    def _tend(self) -> None:
+        """Let another process merge files and remove old ones."""
+        if self._tending is None or not self._tending.is_alive():
+            args = (self._root, self._longest)
+            self._tending = _SPAWN.Process(target=tend_aside, args=args, daemon=True)
+            self._tending.start()
 
     def flush(self) -> None:
         """Write what was taken so far; a StorageError if that fails."""
@@ -283,7 +317,7 @@ class ServingLog:
         if found is None:
             columns = self._known[name, version]
             assert columns is not None
-            store = self._root.beneath(f"{SERVED}/{name}/{version}")
+            store = log_table(self._root, name, version)
             found = _Table(columns, Appender(store, columns.schema))
             self._tables[name, version] = found
         return found
@@ -337,7 +371,7 @@ class ServingLog:
         for name in sorted(names):
             appender = self._names.get(name)
             if appender is None:
-                store = self._root.beneath(f"{SERVED}/{name}/counts")
+                store = counts_table_of(self._root, name)
                 appender = self._names[name] = Appender(store, COUNTS)
             mine = {place: one for place, one in self._unwritten.items() if place[0] == name}
             if mine or closed:
