@@ -28,7 +28,7 @@ test: $(READY) $(FEAST)/.ready redis browser jars ## lint, types, the docs and a
 # Compiled kernels stay on disk, beside the sources.
 kernels: $(READY) ## compile the kernels, by a few examples of tests that use them
 	HYPOTHESIS_PROFILE=quick JAVA_HOME=/nowhere $(BIN)/python -m pytest -q -m 'not spark' \
-		tests/algebra tests/features tests/rows tests/test_merging.py
+		tests/algebra tests/features tests/rows tests/test_words.py
 	$(BIN)/python -c 'from windrow.online import kernels; kernels.load()'
 
 QUERIES := tests/views/test_queries.py tests/views/test_view_plans.py

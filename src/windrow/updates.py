@@ -19,9 +19,9 @@ import numpy as np
 import pyarrow as pa
 
 from windrow.errors import DataError, SchemaError
-from windrow.merging import consolidate_words
 from windrow.rows.hashing import hash_rows
 from windrow.rows.types import canonical_schema, conform
+from windrow.words.consolidation import consolidate_words
 
 TIME = "_time"
 DIFF = "_diff"

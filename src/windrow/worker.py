@@ -18,10 +18,10 @@ def load() -> None:
 
     import windrow.features.strategies.merge
     import windrow.features.strategies.tiles.job  # noqa: F401
-    from windrow.merging import consolidate_words
     from windrow.rows.hashing import hash_keys, hash_rows
     from windrow.views.run import paths, reducing, stages, topping  # noqa: F401
     from windrow.views.run.weighted import Weighted, number_rows
+    from windrow.words.consolidation import consolidate_words
 
     importlib.import_module("pandas")  # Spark's workers import it
     for values in (["a", "b", "b"], [1, 2, 2], [1.0, 2.0, 2.0], [True, None, True]):

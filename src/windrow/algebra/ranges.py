@@ -16,8 +16,8 @@ import pyarrow as pa
 from windrow.algebra.arrays import as_float64, as_int64
 from windrow.algebra.prefix import prefix_128
 from windrow.algebra.tree import range_sums
-from windrow.merging import sort_words
 from windrow.rows.ordering import exact
+from windrow.words.sorting import sort_words
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,6 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
-from windrow.merging import merge_segments
 from windrow.rows.ordering import exact
 from windrow.rows.types import single_chunk
 from windrow.shard.merge import Consolidation, merged_tables, merges
@@ -25,6 +24,7 @@ from windrow.shard.runs import open_runs
 from windrow.shard.scan import Bound, Counters, Scan, Slice, TimeRange
 from windrow.shard.spec import PREFIX
 from windrow.updates import DIFF, TIME, int64_values
+from windrow.words.merging import merge_segments
 
 CHUNK_ROWS = (4_096, 65_536)  # of a run, that are read at a time: at least, at most
 HELD_BYTES = 128 << 20  # of all runs, as they are stored

@@ -19,7 +19,6 @@ from windrow.algebra.types import list_type
 from windrow.features.compute.events import Events
 from windrow.features.compute.lifetimes import lifetimes
 from windrow.features.inputs.layout import EVENT_TIME, SOURCE, Layout
-from windrow.merging import group_ids
 from windrow.online.records import (
     COUNT,
     DIGEST,
@@ -36,6 +35,7 @@ from windrow.rows.lists import list_parts
 from windrow.rows.types import canonical_values, single_chunk
 from windrow.sources.columns import KNOWN_AT
 from windrow.updates import DIFF, int64_values
+from windrow.words.groups import group_ids
 
 t = pa.types
 

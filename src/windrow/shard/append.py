@@ -15,7 +15,6 @@ import numpy as np
 import pyarrow as pa
 
 from windrow.errors import DataError, OptionError, SchemaError
-from windrow.merging import consolidate_words
 from windrow.rows.types import check_schema, describe, single_chunk
 from windrow.shard.part import CONSOLIDATED, PART_BYTES, PartWriter, fingerprint, stored_table
 from windrow.shard.recent import remember
@@ -27,6 +26,7 @@ from windrow.spark.tasks import Written, WrittenFile, run_numbered, run_writers
 from windrow.storage.names import new_id
 from windrow.storage.store import Store
 from windrow.updates import DIFF, TIME, as_updates, int64_values, replace_column, update_schema
+from windrow.words.consolidation import consolidate_words
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

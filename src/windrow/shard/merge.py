@@ -25,7 +25,6 @@ from enum import Enum
 import numpy as np
 import pyarrow as pa
 
-from windrow.merging import Consolidated, consolidate_sorted, merge_segments
 from windrow.rows.ordering import HIGHEST, LOWEST
 from windrow.rows.types import single_chunk
 from windrow.shard.part import CONSOLIDATED
@@ -34,6 +33,8 @@ from windrow.shard.runs import Chunk, open_runs
 from windrow.shard.scan import ROUND_ROWS, Counters, Scan, Slice, order_words
 from windrow.shard.spec import PREFIX
 from windrow.updates import DIFF, int64_values, replace_column
+from windrow.words.consolidation import Consolidated, consolidate_sorted
+from windrow.words.merging import merge_segments
 
 BATCH_ROWS = 65_536
 _STEP_ROWS = 2_048

@@ -20,11 +20,12 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 import pyarrow as pa
 
-from windrow.merging import consolidate_unsorted, group_rows
 from windrow.rows.hashing import hash_rows
 from windrow.rows.types import single_chunk
 from windrow.shard.scan import ROUND_ROWS, Scan
 from windrow.updates import DIFF, TIME, int64_values, replace_column, update_schema
+from windrow.words.consolidation import consolidate_unsorted
+from windrow.words.groups import group_rows
 
 SAMPLE_ROWS = 4_096
 BUFFERED_ROWS = ROUND_ROWS  # updates that are added up at a time

@@ -16,7 +16,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from windrow.merging import sort_words
 from windrow.rows.ordering import HIGHEST, LOWEST
 from windrow.rows.types import conform, single_chunk
 from windrow.shard.ahead import FetchAhead
@@ -27,6 +26,7 @@ from windrow.shard.predicate import columns_of, evaluate, may_match
 from windrow.shard.scan import START, Counters, Scan, Slice, order_words
 from windrow.shard.spec import HASH, PREFIX
 from windrow.updates import DIFF, TIME, int64_values, replace_column, update_schema
+from windrow.words.sorting import sort_words
 
 
 @dataclass

@@ -17,10 +17,10 @@ from windrow.algebra.arrays import enumerate_lists
 from windrow.algebra.grouping import group_sums
 from windrow.algebra.kinds.kind import Columns, Held, Kind, Rows
 from windrow.algebra.types import list_type
-from windrow.merging import sort_words
 from windrow.rows.lists import list_parts
 from windrow.rows.ordering import exact
 from windrow.rows.types import canonical_values
+from windrow.words.sorting import sort_words
 
 t = pa.types
 VALUES, TIMES, COUNTS = "values", "times", "counts"

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from windrow.algebra.arrays import list_offsets
-from windrow.merging import sort_words
+from windrow.words.sorting import sort_words
 
 
 def lanes_of(words: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

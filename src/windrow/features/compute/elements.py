@@ -18,10 +18,10 @@ from windrow.features.compute.buckets import bucket_maps, lanes_of
 from windrow.features.compute.events import Events
 from windrow.features.compute.spanned import LiveQueries, Spanned
 from windrow.features.compute.timeline import Timelines, search
-from windrow.merging import sort_words
 from windrow.rows.lists import list_parts
 from windrow.rows.ordering import exact
 from windrow.rows.types import canonical_values, single_chunk
+from windrow.words.sorting import sort_words
 
 t = pa.types
 

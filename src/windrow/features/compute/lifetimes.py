@@ -14,10 +14,11 @@ import numpy as np
 import pyarrow as pa
 from numba import njit
 
-from windrow.merging import group_ids, sort_words
 from windrow.rows.equality import equal_pairs
 from windrow.rows.hashing import hash_rows
 from windrow.rows.ordering import LOWEST
+from windrow.words.groups import group_ids
+from windrow.words.sorting import sort_words
 
 ALWAYS = LOWEST + 1  # born before every query: a row of a log, known as soon as it happened
 NEVER = 2**62  # has not died

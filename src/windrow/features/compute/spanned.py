@@ -17,8 +17,8 @@ from windrow.algebra.windows import Window, WindowKind
 from windrow.features.compute.buckets import bucket_maps
 from windrow.features.compute.lifetimes import NEVER
 from windrow.features.compute.timeline import Timelines, search
-from windrow.merging import sort_words
 from windrow.rows.ordering import exact
+from windrow.words.sorting import sort_words
 
 
 @dataclass(frozen=True)

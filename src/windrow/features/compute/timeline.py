@@ -15,10 +15,11 @@ from numba import njit
 
 from windrow.algebra.ranges import Ranges
 from windrow.algebra.windows import Window
-from windrow.merging import group_ids, sort_words
 from windrow.rows.equality import equal_pairs
 from windrow.rows.hashing import hash_keys
 from windrow.rows.types import single_chunk
+from windrow.words.groups import group_ids
+from windrow.words.sorting import sort_words
 
 
 def key_ids(keys: pa.Table) -> np.ndarray:

@@ -20,7 +20,6 @@ from windrow.features.definitions import JoinedGroup
 from windrow.features.inputs.groups import GroupInputs
 from windrow.features.inputs.layout import EVENT_TIME, Layout
 from windrow.features.strategies.relevant import EventFilter, TimeBounds, counted_span, within
-from windrow.merging import sort_words
 from windrow.rows.types import single_chunk
 from windrow.shard.merge import Consolidation
 from windrow.shard.part import Part
@@ -32,6 +31,7 @@ from windrow.sources.columns import KNOWN_AT
 from windrow.sources.definitions import EntitySource, EventSource, PreAggregatedSource, Source
 from windrow.sources.times import to_millis
 from windrow.updates import DIFF, TIME, int64_values
+from windrow.words.sorting import sort_words
 
 REJECTED = pa.schema([("source", pa.string()), ("row", pa.string()), ("reason", pa.string())])
 

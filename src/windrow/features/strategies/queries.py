@@ -14,7 +14,6 @@ import pyarrow as pa
 from windrow.arrangements.rows import SortedRows, bounds_of, expanded, row_scan
 from windrow.features.inputs.queries import QUERY_TIME
 from windrow.features.strategies.relevant import TimeBounds, time_bounds
-from windrow.merging import sort_words
 from windrow.rows.ordering import LOWEST
 from windrow.shard.append import TaskRows
 from windrow.shard.part import Part, stored_table
@@ -22,6 +21,7 @@ from windrow.shard.scan import Bound, Scan, order_words
 from windrow.shard.shard import Shard
 from windrow.shard.spec import PREFIX, ShardSpec
 from windrow.updates import as_updates, int64_values
+from windrow.words.sorting import sort_words
 
 
 @dataclass(frozen=True)

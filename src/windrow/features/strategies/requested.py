@@ -23,11 +23,12 @@ from windrow.features.compute.timeline import Timelines
 from windrow.features.definitions import GroupBy
 from windrow.features.inputs.layout import key_names
 from windrow.features.strategies.merge import SliceJob
-from windrow.merging import group_ids, sort_words
 from windrow.rows.equality import equal_pairs
 from windrow.rows.hashing import hash_keys
 from windrow.rows.types import conform, single_chunk
 from windrow.shard.append import TaskRows
+from windrow.words.groups import group_ids
+from windrow.words.sorting import sort_words
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -13,10 +13,11 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from windrow.merging import consolidate_unsorted, group_rows
 from windrow.rows.hashing import hash_rows
 from windrow.rows.types import canonical_schema, conform, single_chunk
 from windrow.updates import DIFF, TIME, int64_values
+from windrow.words.consolidation import consolidate_unsorted
+from windrow.words.groups import group_rows
 
 BATCH_ROWS = 65_536  # of what a task passes on to Spark
 

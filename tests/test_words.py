@@ -18,15 +18,12 @@ from oracle import Oracle, count_updates
 from strategies import to_table
 from windrow import Consolidation, Shard, by_columns, by_hash
 from windrow.errors import DataError
-from windrow.merging import (
-    consolidate_sorted,
-    consolidate_unsorted,
-    merge_segments,
-    sort_words,
-)
 from windrow.rows.hashing import hash_keys, hash_rows
 from windrow.shard import part
 from windrow.shard.spec import Order
+from windrow.words.consolidation import consolidate_sorted, consolidate_unsorted
+from windrow.words.merging import merge_segments
+from windrow.words.sorting import sort_words
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
 
