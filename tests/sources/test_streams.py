@@ -12,7 +12,7 @@ import pytest
 
 import windrow as wr
 from windrow import agg, testing
-from windrow.cli import _interval
+from windrow.commands.arguments import interval
 from windrow.errors import DefinitionError, OptionError, WindrowError
 from windrow.online.streams.batches import Done
 from windrow.online.streams.figures import Figures, line, serve
@@ -112,7 +112,7 @@ def test_a_project_names_its_streams(tmp_path: Path) -> None:
 
 
 def test_times_of_triggers() -> None:
-    assert [_interval(text) for text in ("500ms", "2s", "0.5", "0ms")] == [0.5, 2.0, 0.5, 0.0]
+    assert [interval(text) for text in ("500ms", "2s", "0.5", "0ms")] == [0.5, 2.0, 0.5, 0.0]
 
 
 def test_figures_are_served() -> None:
