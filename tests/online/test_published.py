@@ -14,6 +14,7 @@ from server.serving_worker import running
 
 import windrow as wr
 from windrow import agg
+from windrow.cli import main
 from windrow.errors import (
     DefinitionError,
     NotServedError,
@@ -52,7 +53,7 @@ def assert_served(project: wr.Project, name: str, keys: list[dict[str, Any]]) ->
 
 
 def test_what_is_fetched_follows_each_tick(
-    spark: Any, tmp_path: Path, redis_server: RedisProcess
+    spark: Any, tmp_path: Path, redis_server: RedisProcess, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """On both stores: of one history, the second project publishes what the first has ticked."""
     random_ = random.Random(11)
@@ -113,8 +114,23 @@ def test_what_is_fetched_follows_each_tick(
         assert (
             answer["features"]["each"] == near.fetch("top", KEYS[:1], features=["each"]).columns[0]
         )
+        both = near.fetch("top", KEYS[:2], features=["stars"])
+        body = {
+            "features": ["top:stars"],
+            "entities": {name: [key[name] for key in KEYS[:2]] for name in KEYS[0]},
+        }
+        (stars,) = serving.post("/get-online-features", body)["results"][2:]  # as Feast asks
+        assert stars["values"] == both.columns[0]
+        statuses = {Status.PRESENT: "PRESENT", Status.EMPTY: "NULL_VALUE"}
+        assert stars["statuses"] == [statuses[one] for one in both.statuses[0]]
         status, _, words = serving.refused("/v1/features/top", {"keys": KEYS[:1], "at": 5})
         assert (status, "as of the last tick" in words) == (400, True)
+    Path(tmp_path, "windrow.toml").write_text('definitions = ["features.py"]\n')
+    Path(tmp_path, "features.py").write_text("")
+    assert main(["--project", str(tmp_path), "fetch", "top", "city=Oslo", "listing=0"]) == 0
+    (shown,) = near.fetch("top", [{"city": "Oslo", "listing": 0}], features=["stars"]).columns[0]
+    printed = {line.split()[0]: line.split()[1:] for line in capsys.readouterr().out.splitlines()}
+    assert printed["stars"] == ([str(shown), "present"] if shown is not None else ["empty"])
     # What is dropped, or not to be served any more, is not served, and nothing is left of it.
     near.sql("ALTER MATERIALIZED VIEW top UNSET TBLPROPERTIES ('online')")
     with pytest.raises(NotServedError):

@@ -16,10 +16,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import TypeVar
 
 import pyspark
 from view_oracle import View
 
+T = TypeVar("T")
 FOLDER = Path(__file__).parent / "cases"
 SEED = int(os.environ.get("WINDROW_VIEWS_SEED", "0"))
 LONG = os.environ.get("HYPOTHESIS_PROFILE") == "long"
@@ -77,9 +79,9 @@ def cases(topic: str) -> dict[str, Case]:
     return parse(FOLDER / f"{topic}.sql")
 
 
-def one_of(every: int, names: Iterable[str]) -> list[str]:
-    """One name of `every` so many, other ones for another seed; all of them in a long run."""
-    return list(names) if LONG else list(names)[SEED % every :: every]
+def one_of(every: int, things: Iterable[T]) -> list[T]:
+    """One of `every` so many, other ones for another seed; all of them in a long run."""
+    return list(things) if LONG else list(things)[SEED % every :: every]
 
 
 def some(topic: str, every: int) -> dict[str, Case]:
