@@ -135,6 +135,18 @@ def test_hash_collisions_mix_no_projections(data: st.DataObject, bits: int) -> N
         check_projections(data, folder)
 
 
+@pytest.mark.parametrize("level", Consolidation, ids=lambda level: level.value)
+def test_keys_whose_rows_have_one_hash_are_told_apart(tmp_path: Path, level: Consolidation) -> None:
+    with colliding_hashes(0):
+        shard = Shard.create(tmp_path / "s", EVENTS, key=["k"])
+        for time in range(2):
+            rows = pa.table({"k": [None, 1], "city": ["Bern"] * 2, "n": [0, 0]}, schema=EVENTS)
+            shard.append(rows, lower=time, upper=time + 1)
+        for keys, expected in (([None], 2), ([1], 2), ([1, None], 4), ([2], 0)):
+            found = shard.snapshot(columns=["city"], keys={"k": keys}, consolidate=level)
+            assert sum(sums(found.to_table()).values()) == expected
+
+
 @settings(max_examples=30)
 @given(st.data())
 def test_rows_never_appear_negative_while_the_buffer_changes_its_mind(data: st.DataObject) -> None:

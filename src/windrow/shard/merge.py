@@ -212,7 +212,11 @@ class Merged:
         self.table = tables[0] if len(tables) == 1 else pa.concat_tables(tables)
         self.table = self.table.combine_chunks()
         self.words = order_words(scan.spec, self.table, with_time=not scan.times.is_single)
-        self._columns = [single_chunk(self.table.column(name)) for name in scan.columns]
+        # Rows that are one without the dropped columns may be added up here; but not those of
+        # different keys, as long as keys are still to be looked up.
+        keys = () if scan.keys is None else scan.spec.key
+        names = dict.fromkeys([*scan.columns, *keys])
+        self._columns = [single_chunk(self.table.column(name)) for name in names]
 
     def consolidated(self) -> pa.Table:
         found = self._consolidate()
