@@ -157,9 +157,11 @@ class Lease:
 
     def _end(self) -> bool:
         """Stop renewing; True if there is still something to say about it."""
+        if self.process.pid != os.getpid():
+            return False  # a fork's copy, whose lock may be held for ever by a thread of the parent
         _heart.remove(self)
         with self._lock:
-            first = not self._ended and self.process.pid == os.getpid()  # else: a fork's copy
+            first = not self._ended
             self._ended = True
         return first
 
