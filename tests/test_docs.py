@@ -23,9 +23,10 @@ import pytest
 from deltalake import DeltaTable
 
 import windrow as wr
-from windrow import agg, cli, testing
+from windrow import agg, testing
 from windrow.algebra.states import States
 from windrow.cli import main
+from windrow.commands.arguments import parser
 from windrow.commands.render import shown
 from windrow.shard import Read
 from windrow.workspace import Workspace
@@ -149,7 +150,7 @@ def test_commands_exist(page: str) -> None:
         for program, *arguments in commands(page, number):
             match program, arguments:
                 case "windrow", _:
-                    cli._parser().parse_args(arguments)
+                    parser().parse_args(arguments)
                 case "make", targets:
                     assert TARGETS.issuperset(targets)
                 case "pip", ["install", what]:
