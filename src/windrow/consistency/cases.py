@@ -69,20 +69,27 @@ def agreeing_multisets(
     ]
     rows = pa.concat_tables([case.rows for case, _ in cases])
     computed = features_over(first.inputs, group, rows, hypotheses)
-    found, start = [], 0
-    for case, tested in cases:
-        count = len(tested.multisets)
-        agree = np.ones((2, count), np.bool_)
-        for number in case.served:
-            function = group.features[number].aggregation.function
-            rule = Rule(function.of_nothing == 0, sketch_of(function))
-            own = computed[number].slice(start, count)
-            for side, values in enumerate((case.served, case.offline)):
-                repeated = values[number].take(pa.array(np.zeros(count, np.int64)))
-                agree[side] &= np.isin(compare(repeated, own, rule).outcomes, _AGREE)
-        found.append((agree[0], agree[1]))
-        start += count
-    return found
+    counts = np.array([len(tested.multisets) for _, tested in cases])
+    ends = np.cumsum(counts)
+    agree = np.ones((2, int(ends[-1])), np.bool_)
+    for number, feature in enumerate(group.features):
+        function = feature.aggregation.function
+        rule = Rule(function.of_nothing == 0, sketch_of(function))
+        having = [place for place, (case, _) in enumerate(cases) if number in case.served]
+        if not having:
+            continue
+        # Values of a request beside each of its multisets.
+        beside = pa.array(np.repeat(np.arange(len(having)), counts[having]))
+        at = np.concatenate([np.arange(ends[i] - counts[i], ends[i]) for i in having])
+        over = computed[number].take(pa.array(at))
+        for side in range(2):
+            values = [(cases[i][0].served, cases[i][0].offline)[side][number] for i in having]
+            repeated = pa.concat_arrays(values).take(beside)
+            agree[side, at] &= np.isin(compare(repeated, over, rule).outcomes, _AGREE)
+    return [
+        (agree[0, end - n : end], agree[1, end - n : end])
+        for n, end in zip(counts, ends, strict=True)
+    ]
 
 
 @dataclass(frozen=True)
