@@ -155,3 +155,4 @@ jars: $(READY)
 clean: ## remove what was made
 	rm -rf $(VENV) $(OLDEST) $(FEAST) build demo dist .pytest_cache .mypy_cache .ruff_cache .hypothesis \
 		.import_linter_cache
+	find src tests benchmarks -name __pycache__ -prune -exec rm -rf {} +
