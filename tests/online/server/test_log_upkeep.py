@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
+from deltalake.exceptions import CommitFailedError
 from hypothesis import given
 from hypothesis import strategies as st
 from serving_fake import Fake
@@ -119,6 +121,25 @@ def test_a_commit_that_nobody_is_sure_of_is_not_repeated_after_a_merge(
     appender.write(pa.table({"n": [3]}, schema=schema))
     appender.commit()
     assert [row["n"] for row in rows(store)] == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("error", [OSError, CommitFailedError])
+def test_a_merge_whose_answer_is_lost_loses_nothing(
+    logged: Store, monkeypatch: pytest.MonkeyPatch, error: type[Exception]
+) -> None:
+    (store,) = log_tables(logged, "activity").values()
+    expected, plain = rows(store), DeltaTable.create_write_transaction
+
+    def lost(self: DeltaTable, *args: Any, **options: Any) -> None:
+        plain(self, *args, **options)
+        raise error("the answer was lost")
+
+    with monkeypatch.context() as patch, contextlib.suppress(StorageError):
+        patch.setattr(DeltaTable, "create_write_transaction", lost)
+        tend(logged, None, now_millis() + 2 * DAY)
+    assert rows(store) == expected
+    tend(logged, None, now_millis() + 2 * DAY)
+    assert rows(store) == expected
 
 
 def test_a_file_that_is_gone_is_told(logged: Store) -> None:

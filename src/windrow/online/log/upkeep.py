@@ -124,12 +124,10 @@ def _merge(store: Store, table: DeltaTable, files: Sequence[LogFile], now: int) 
     rows = sum(file.rows for file in files)
     modified = max(file.modified for file in files)
     added = AddAction(name, data.size, {}, modified, False, f'{{"numRecords":{rows}}}')
-    done = False
-    try:
-        done = _commit(table, files, added, now)
-    finally:
-        if not done:
-            store.discard([name])
+    # If it raises, nobody knows whether the table has the file: it stays.
+    done = _commit(table, files, added, now)
+    if not done:
+        store.discard([name])
     return done
 
 
@@ -181,6 +179,9 @@ def _commit(
             return True
         except CommitFailedError:
             table.update_incremental()
-            if not set(removed) <= set(log_files(table)):
+            there = {file.path for file in log_files(table)}
+            if added is not None and added.path in there:
+                return True  # it was done, though it looked otherwise
+            if not {file.path for file in removed} <= there:
                 return False
     return False
