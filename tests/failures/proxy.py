@@ -6,6 +6,7 @@ line of JSON per command and answers each with one:
     {"lose": n, "answer": false}    forward n requests that write, lose the one after them, and
                                     refuse everything from then on; with "answer", that request
                                     is carried out, and only its answer is lost
+    {"lose": -1, "only": "GET"}     lose every request of one method, and forward the others
     {"lose": null}                  forward everything again; the answer tells how many requests
                                     that write have come since the last command
 """
@@ -31,6 +32,7 @@ class Handler(BaseHTTPRequestHandler):
     lock: ClassVar[threading.Lock] = threading.Lock()
     lose: ClassVar[int | None] = None
     answer: ClassVar[bool] = False
+    only: ClassVar[str | None] = None
     writes: ClassVar[int] = 0
 
     def _forward(self) -> None:
@@ -40,6 +42,8 @@ class Handler(BaseHTTPRequestHandler):
             last = writes and Handler.writes == Handler.lose
             lost = Handler.lose is not None and Handler.writes > Handler.lose
             Handler.writes += writes
+            if Handler.only is not None:
+                lost = self.command == Handler.only
         self.close_connection = True
         if lost or (last and not Handler.answer):
             return  # the connection is closed without a word
@@ -93,6 +97,7 @@ def serve(target: int) -> None:
         with Handler.lock:
             writes, Handler.writes = Handler.writes, 0
             Handler.lose, Handler.answer = command["lose"], command.get("answer", False)
+            Handler.only = command.get("only")
         print(writes, flush=True)
 
 
@@ -108,6 +113,9 @@ class Proxy:
 
     def lose(self, request: int, *, answer: bool) -> None:
         self._ask({"lose": request, "answer": answer})
+
+    def lose_every(self, method: str) -> None:
+        self._ask({"lose": -1, "only": method})
 
     def heal(self) -> int:
         """Let everything pass; how many requests to write there were."""

@@ -13,6 +13,7 @@ from proxy import Proxy
 
 from windrow import Shard
 from windrow.errors import ShardExistsError, ShardNotFoundError, StorageUnavailableError
+from windrow.sources.files import ParquetFiles
 from windrow.storage.store import Store
 
 
@@ -24,14 +25,15 @@ def proxy(s3_options: dict[str, str]) -> Iterator[Proxy]:
 
 
 @pytest.fixture
-def options(proxy: Proxy, s3_options: dict[str, str]) -> dict[str, str]:
+def options(proxy: Proxy, s3_options: dict[str, str]) -> Iterator[dict[str, str]]:
     """Through the proxy, and without trying again: it would be in vain."""
-    return {
+    yield {
         **s3_options,
         "AWS_ENDPOINT_URL": f"http://127.0.0.1:{proxy.port}",
         "max_retries": "0",
         "timeout": "60s",  # a busy machine is no lost connection
     }
+    proxy.heal()
 
 
 @pytest.fixture(scope="module")
@@ -96,6 +98,31 @@ def test_each_request_of_each_write(
         if failed is None and used <= request:
             break
     assert request > 0
+
+
+def test_reading(
+    proxy: Proxy,
+    options: dict[str, str],
+    template: Callable[[str], None],
+    s3_uri: str,
+) -> None:
+    """What cannot be reached is not damaged: nobody is told to restore a file."""
+    template(s3_uri)
+    shard = Shard.open(s3_uri, storage_options=options)
+    part = f"{s3_uri}/{shard.parts()[0].path}"
+    other = Shard.create(f"{s3_uri}/other", SCHEMA, key=["k"], storage_options=options)
+    reads: list[Callable[[], object]] = [
+        lambda: shard.snapshot(1, cache=None).to_table(),
+        lambda: ParquetFiles.read([part], options),
+        lambda: other.adopt([part], lower=0, upper=1),
+    ]
+    for method in ("HEAD", "GET"):  # when a file is opened, and when it is read
+        for read in reads:
+            proxy.lose_every(method)
+            with pytest.raises(StorageUnavailableError, match="does not answer"):
+                read()
+            proxy.heal()
+    check(s3_uri, BATCHES, 0, options)
 
 
 def test_creating(

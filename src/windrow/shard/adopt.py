@@ -16,13 +16,14 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from windrow.errors import DataError, SchemaError, StorageError
+from windrow.errors import DataError, SchemaError, StorageError, StorageUnavailableError
 from windrow.rows.types import check_schema
 from windrow.shard.append import BatchWriter
 from windrow.shard.part import UNSORTED, PartName, delta_statistics, fingerprint
 from windrow.shard.spec import PREFIX
 from windrow.shard.sums import chunk_sums, tail_facts
 from windrow.spark.tasks import Written, WrittenFile
+from windrow.storage.failures import unavailable
 from windrow.storage.footers import LENGTH_BYTES, check_footer, footer_bytes
 from windrow.storage.names import new_id
 from windrow.storage.store import Store
@@ -53,8 +54,11 @@ def _adopt(writer: BatchWriter, path: str) -> tuple[WrittenFile | None, int]:
         opened = source.open_input(file_name)
         check_footer(opened, path)
         file = pq.ParquetFile(opened, page_checksum_verification=True)
+    except StorageUnavailableError:
+        raise
     except (pa.ArrowException, OSError, StorageError) as error:
-        raise StorageError(f"adopt: {path} is not a readable Parquet file: {error}") from error
+        said = StorageError(f"adopt: {path} is not a readable Parquet file: {error}")
+        raise unavailable(path, error) or said from error
     with file:
         _check_file(file, writer, path)
         digest = retractions = 0

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 from windrow.errors import StorageError
 from windrow.shard.part import Part
 from windrow.shard.sums import CheckedFile
+from windrow.storage.failures import unavailable
 from windrow.storage.store import Store
 
 _SPARE_FILES = 512
@@ -68,7 +69,8 @@ def check_rows(store: Store, part: Part, metadata: Any) -> None:
 
 
 def unreadable(store: Store, part: Part, error: Exception | str) -> StorageError:
-    return StorageError(
+    """The error for a part: of its store, if that could not be reached, else of its file."""
+    return unavailable(f"{store.uri}/{part.path}", error) or StorageError(
         f"{store.uri}: part {part.path} cannot be read: {error}. Restore the file from a copy, or "
         "restore the shard's folder to an earlier state"
     )

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from windrow.errors import StorageError
 from windrow.sources.columns import Form, Taken
 from windrow.sources.files import NO_VALUE, FileRows, ParquetFiles, TimeFilter, partition_values
 from windrow.sources.layout import are_parquet, list_parquet, spark_schema
@@ -31,6 +30,7 @@ from windrow.sources.tables import (
 from windrow.spark.schemas import quoted, spark_to_arrow_schema
 from windrow.spark.session import Engine
 from windrow.spark.settings import check_settings, moved
+from windrow.storage.failures import failure
 from windrow.storage.names import written
 from windrow.storage.store import Store
 
@@ -234,7 +234,7 @@ def _known(
     try:
         listed = list_parquet(table, what, options)
     except OSError as error:
-        raise StorageError(f"{what}: cannot list {os.fspath(table)!r}: {error}") from error
+        raise failure(os.fspath(table), f"{what}: cannot list it", error) from error
     if listed is None:
         return None
     parquet = ParquetFiles.read(listed.uris, dict(options) if options else None, listed.folders)

@@ -23,6 +23,7 @@ import pyarrow.parquet as pq
 from windrow.errors import SchemaError, StorageError
 from windrow.rows.types import canonical_type
 from windrow.sources.columns import Taken
+from windrow.storage.failures import unavailable
 from windrow.storage.footers import check_footer, unreadable_text
 from windrow.storage.store import Store
 from windrow.storage.uris import is_local
@@ -165,7 +166,8 @@ def _open(store: Store, name: str, dictionaries: Sequence[str] = ()) -> pq.Parqu
 
 
 def unreadable(uri: str, error: Exception | str) -> StorageError:
-    return StorageError(unreadable_text(uri, str(error) or type(error).__name__))
+    said = unreadable_text(uri, str(error) or type(error).__name__)
+    return unavailable(uri, error) or StorageError(said)
 
 
 @dataclass(frozen=True)

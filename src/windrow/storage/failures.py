@@ -97,6 +97,17 @@ try again; of a shard, vacuum deletes what no reader needs, and takes no space i
     return StorageError(f"{place}: {what}: {said}")
 
 
+def unavailable(place: str, error: Exception | str) -> StorageUnavailableError | None:
+    """The error for a file that could not be read now; None if the file itself is at fault.
+
+    A file behind a lost connection is not damaged: nobody is to restore it from a copy.
+    """
+    if not isinstance(error, OSError):
+        return None
+    found = failure(place, "cannot read it", error)
+    return found if isinstance(found, StorageUnavailableError) else None
+
+
 def plain(error: BaseException) -> str:
     """What an error says, on one line: delta-rs writes trees, in colours."""
     lines = _COLOUR.sub("", str(error)).replace("↳", " ").split()

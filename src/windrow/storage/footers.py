@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from windrow.errors import StorageError
+from windrow.storage.failures import unavailable
 
 _PROGRAM = Path(__file__).with_name("footer_probe.py")
 _MAGIC = b"PAR1"
@@ -50,7 +51,8 @@ def check_file(file: Any, name: str) -> None:
         for _ in pq.ParquetFile(file, page_checksum_verification=True).iter_batches():
             pass
     except (pa.ArrowException, OSError) as error:
-        raise StorageError(unreadable_text(name, str(error))) from error
+        said = StorageError(unreadable_text(name, str(error)))
+        raise unavailable(name, error) or said from error
 
 
 def footer_bytes(end: Any) -> int:

@@ -80,11 +80,13 @@ def test_a_reader_sees_one_moment(store: RecordStore, many: Callable[..., int]) 
 def test_a_generation_is_there_as_long_as_it_is_served(store: RecordStore) -> None:
     """A request that knows which generation was served finds all of its records, or a new note."""
     done = threading.Event()
+    reading = threading.Barrier(3)  # both readers have seen the first generation
 
     def records(generation: int) -> list[tuple[bytes, bytes]]:
         return [(b"%08d" % generation + key, b"%d" % generation) for key in KEYS]
 
     def swap() -> None:
+        reading.wait()
         for generation in range(1, 40):
             store.load(records(generation))
             store.change_note("served", lambda _, g=generation: b"%d" % g)
@@ -92,7 +94,10 @@ def test_a_generation_is_there_as_long_as_it_is_served(store: RecordStore) -> No
         done.set()
 
     def read() -> set[int]:
-        known, seen = 0, set()
+        (note,), found = store.read(["served"], [key for key, _ in records(0)])
+        assert (note, found) == (b"0", [b"0"] * len(KEYS))
+        reading.wait()
+        known, seen = 0, {0}
         while not done.is_set():
             (note,), found = store.read(["served"], [key for key, _ in records(known)])
             if int(note) == known:
