@@ -30,7 +30,8 @@ from windrow.consistency.tally import Hours, Tally
 from windrow.errors import SchemaError
 from windrow.features.inputs.queries import QUERY_TIME
 from windrow.features.run.results import commit_result
-from windrow.features.strategies.slices import RowShares, write_file
+from windrow.features.strategies.shares import RowShares
+from windrow.features.strategies.slices import write_file
 from windrow.rows.types import canonical_schema
 from windrow.sources.columns import Form, Taken
 from windrow.sources.files import FileRows, ParquetFiles, Span

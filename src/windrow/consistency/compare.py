@@ -30,7 +30,7 @@ from windrow.consistency.replay import OWN, ROW, ComparedFeature, Replay, Sides
 from windrow.consistency.tally import Hours, Tally
 from windrow.errors import SchemaError, StorageError
 from windrow.features.inputs.queries import QUERY_TIME
-from windrow.features.strategies.slices import RowShares
+from windrow.features.strategies.shares import RowShares
 from windrow.online.log.columns import AT, FAILED, FRESH, NOT_ASKED, STATUSES
 from windrow.rows.hashing import hash_rows
 from windrow.rows.types import canonical_schema, canonical_values, single_chunk

@@ -26,7 +26,7 @@ from windrow.features.plan.arrangement import PlannedArrangement, Reading, many
 from windrow.features.plan.passes import PassPlan, passes_of, plan_pass
 from windrow.features.plan.strategy import BROADCAST, GATHER, STRATEGIES
 from windrow.features.strategies.group_events import feature_fields
-from windrow.features.strategies.slices import RowShares
+from windrow.features.strategies.shares import RowShares
 from windrow.spark.session import Engine
 from windrow.storage.names import digest
 from windrow.storage.records import read_record, write_record

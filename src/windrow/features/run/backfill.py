@@ -37,7 +37,8 @@ from windrow.features.strategies.broadcast import BroadcastJob, EventShape, Redu
 from windrow.features.strategies.group_events import REJECTED, GroupEvents
 from windrow.features.strategies.merge import SliceJob, even_slices, slice_job
 from windrow.features.strategies.queries import FewQueries, StoredQueries
-from windrow.features.strategies.slices import Job, RowShares, SliceTarget, write_file
+from windrow.features.strategies.shares import RowShares
+from windrow.features.strategies.slices import Job, SliceTarget, write_file
 from windrow.rows.types import canonical_schema
 from windrow.shard.shard import Shard
 from windrow.sources.files import FileRows, ParquetFiles, TimeFilter

@@ -16,7 +16,8 @@ import pyarrow.parquet as pq
 from deltalake.transaction import AddAction
 
 from windrow.errors import StorageError, StorageUnavailableError
-from windrow.features.strategies.slices import RowShares, write_file
+from windrow.features.strategies.shares import RowShares
+from windrow.features.strategies.slices import write_file
 from windrow.rows.types import canonical_schema
 from windrow.spark.memory import peak_memory
 from windrow.spark.schemas import arrow_to_spark_schema, spark_to_arrow_schema

@@ -2,67 +2,20 @@
 
 from __future__ import annotations
 
-import itertools
 import json
-from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from windrow.features.strategies.shares import SUFFIX, RowShares
 from windrow.spark.memory import peak_memory
 from windrow.spark.tasks import Written, WrittenFile
-from windrow.storage.encoding import encoding
 from windrow.storage.names import new_id
 from windrow.storage.records import read_record, write_record
 from windrow.storage.store import Store
-from windrow.updates import int64_values
-
-
-@dataclass(frozen=True)
-class RowShares:
-    """How the rows of a file are laid out for whoever reads them by their numbers. Picklable.
-
-    They are sorted by `column`, which has the numbers, and each row group has rows of one share:
-    from one of `starts`, which ascend, to the next.
-    """
-
-    column: str
-    starts: tuple[int, ...]
-
-    def write(self, table: pa.Table, sink: Any) -> None:
-        numbers = int64_values(table, self.column)
-        order = np.argsort(numbers, kind="stable")
-        edges = np.searchsorted(numbers[order], [*self.starts[1:], np.iinfo(np.int64).max])
-        table = table.take(pa.array(order))
-        options = {**encoding(table), "write_statistics": [self.column]}
-        with pq.ParquetWriter(sink, table.schema, write_page_checksum=True, **options) as writer:
-            for first, last in itertools.pairwise([0, *edges.tolist()]):
-                if first < last:
-                    writer.write_table(table.slice(first, last - first), last - first)
-
-    def read(self, store: Store, paths: Sequence[str], share: int, columns: list[str]) -> pa.Table:
-        """The rows of a share, in files that were written so; in no order."""
-        found = []
-        for path in paths:
-            source = store.open_input(path)
-            with pq.ParquetFile(
-                source, pre_buffer=not store.is_local, page_checksum_verification=True
-            ) as file:
-                groups = [n for n, at in enumerate(self._shares_of(file)) if at == share]
-                found.append(file.read_row_groups(groups, columns, use_threads=False))
-        return pa.concat_tables(found).combine_chunks()
-
-    def _shares_of(self, file: pq.ParquetFile) -> Iterator[int]:
-        """The share of each row group."""
-        leaves = [file.schema.column(i).path for i in range(len(file.schema))]
-        column = leaves.index(self.column)
-        for group in range(file.metadata.num_row_groups):
-            first = file.metadata.row_group(group).column(column).statistics.min
-            yield bisect_right(self.starts, first) - 1
 
 
 @dataclass(frozen=True)
@@ -159,12 +112,14 @@ _GROUP_ROWS = 131_072
 def write_file(
     store: Store, table: pa.Table, run: str, shares: RowShares | None = None
 ) -> WrittenFile:
-    """Write `table` as a Parquet file that no log names yet; its name begins with `run`."""
-    name = f"{run}-{new_id()}.parquet"
-    sink = pa.BufferOutputStream()
+    """Write `table` as a file that no log names yet; its name begins with `run`.
+
+    It is of Parquet or, with `shares`, of rows that are read by their numbers.
+    """
     if shares is not None:
-        shares.write(table, sink)
+        name, pieces = f"{run}-{new_id()}.{SUFFIX}", shares.pieces(table)
     else:
+        name, sink = f"{run}-{new_id()}.parquet", pa.BufferOutputStream()
         pq.write_table(
             table,
             sink,
@@ -173,7 +128,8 @@ def write_file(
             row_group_size=_GROUP_ROWS,
             write_page_checksum=True,
         )
-    data = sink.getvalue()
-    store.write(name, [data])
+        pieces = [sink.getvalue()]
+    store.write(name, pieces)
+    size = sum(memoryview(piece).nbytes for piece in pieces)
     statistics = json.dumps({"numRecords": table.num_rows})
-    return WrittenFile(name, table.num_rows, data.size, statistics)
+    return WrittenFile(name, table.num_rows, size, statistics)
