@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
+import os
 import random
+import signal
+import subprocess
+import sys
 import threading
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
@@ -17,6 +23,7 @@ from serving_worker import Start
 from windrow.errors import DataError, StorageError
 from windrow.online.fetched import Fetched
 from windrow.online.log.appending import Appender
+from windrow.online.log.aside import AsideWriter
 from windrow.online.log.logged import Logged
 from windrow.online.log.places import log_tables
 from windrow.online.log.reading import Coverage, counts, coverage
@@ -34,12 +41,21 @@ def covered(root: Path, name: str) -> Coverage:
     return coverage(counts(Store.at(root), name))
 
 
-def opened(root: Path, served: Any = None, **options: Any) -> Logged:
-    return Logged(served or Fake(), ServingLog(Store.at(root), **options))
+def opened(root: Path, served: Any = None, *, aside: bool = False, **options: Any) -> Logged:
+    log = ServingLog(Store.at(root), **options)
+    if aside:
+        log.write_aside()
+    return Logged(served or Fake(), log)
 
 
-def test_values_of_every_type_are_logged(tmp_path: Path) -> None:
-    logged = opened(tmp_path)
+@pytest.fixture(params=[False, True], ids=["thread", "process"])
+def aside(request: pytest.FixtureRequest) -> bool:
+    """Whether a process of its own writes."""
+    return bool(request.param)
+
+
+def test_values_of_every_type_are_logged(tmp_path: Path, aside: bool) -> None:
+    logged = opened(tmp_path, aside=aside)
     answer = logged.fetch("types", [{"row": n} for n in range(5)], at=NOW)
     logged.fetch("types", [{"row": None}])
     logged.close()
@@ -62,8 +78,8 @@ def test_values_of_every_type_are_logged(tmp_path: Path) -> None:
     assert covered(tmp_path, "types") == Coverage(2, 2, 0, 0, 0)
 
 
-def test_keys_are_logged_however_they_were_written(tmp_path: Path) -> None:
-    logged = opened(tmp_path)
+def test_keys_are_logged_however_they_were_written(tmp_path: Path, aside: bool) -> None:
+    logged = opened(tmp_path, aside=aside)
     logged.fetch("keys", [{name: given for name, (_, _, given) in KEYS.items()}])
     written = {name: value for name, (_, value, _) in KEYS.items()}
     logged.fetch("keys", [{**written, "real": "NaN"}])
@@ -77,8 +93,8 @@ def test_keys_are_logged_however_they_were_written(tmp_path: Path) -> None:
     assert second["real"] != second["real"]
 
 
-def test_groups_and_features_that_were_asked_for(tmp_path: Path) -> None:
-    logged = opened(tmp_path)
+def test_groups_and_features_that_were_asked_for(tmp_path: Path, aside: bool) -> None:
+    logged = opened(tmp_path, aside=aside)
     key = {"user_id": 3, "listing": "rake", "price": 1.5}
     logged.fetch("training", [key, {**key, "user_id": 7}, {**key, "user_id": -1}])
     logged.fetch("training", [key], features=["stars"])
@@ -103,10 +119,10 @@ def test_what_the_caller_changes_afterwards_is_not_logged(tmp_path: Path) -> Non
     assert (row["user_id"], row["price_avg_1d"]) == (3, 3 + len("price_avg_1d") / 4)
 
 
-def test_sampling_and_dropping_are_counted(tmp_path: Path) -> None:
+def test_sampling_and_dropping_are_counted(tmp_path: Path, aside: bool) -> None:
     """Every request is logged, sampled out or dropped, and the hours say when."""
     draw = random.Random(3).random
-    logged = opened(tmp_path, rate=0.5, values=14 * 100, draw=draw, every=3600)
+    logged = opened(tmp_path, rate=0.5, values=14 * 100, draw=draw, every=3600, aside=aside)
     hour = 3_600_000
     for n in range(1000):
         logged.fetch("activity", [{"user_id": n}], at=NOW + hour * (n % 2))
@@ -122,11 +138,11 @@ def test_sampling_and_dropping_are_counted(tmp_path: Path) -> None:
     assert first.requests == 500
 
 
-def test_a_store_that_fails_fails_no_request(tmp_path: Path) -> None:
+def test_a_store_that_fails_fails_no_request(tmp_path: Path, aside: bool) -> None:
     said: list[str] = []
     root = tmp_path / "root"
     root.write_text("a file is in the way")
-    logged = opened(root, report=said.append, values=14 * 3, every=3600)
+    logged = opened(root, report=said.append, values=14 * 3, every=3600, aside=aside)
     for n in range(5):
         logged.fetch("activity", [{"user_id": n}])
     with pytest.raises(StorageError):
@@ -140,7 +156,7 @@ def test_a_store_that_fails_fails_no_request(tmp_path: Path) -> None:
     assert covered(root, "activity") == Coverage(7, 4, 0, 3, 0)
     blocked = tmp_path / "blocked"
     blocked.write_text("")
-    another = opened(blocked, report=said.append)
+    another = opened(blocked, report=said.append, aside=aside)
     another.fetch("activity", [{"user_id": 1}])
     another.close()
     assert "the serving log cannot be written" in said[-1]
@@ -174,13 +190,65 @@ def test_a_writer_that_was_killed_has_not_ended(tmp_path: Path) -> None:
     assert covered(tmp_path, "activity").unclosed == 0
 
 
+def test_a_writing_process_that_is_killed_is_replaced(tmp_path: Path) -> None:
+    """What it had and had not written is counted as dropped; what comes after it is logged."""
+    said: list[str] = []
+    logged = opened(tmp_path, aside=True, report=said.append, every=3600, values=14 * 4)
+    writer = logged.log._writer
+    assert isinstance(writer, AsideWriter)
+
+    def fetch(users: range) -> None:
+        for n in users:
+            logged.fetch("activity", [{"user_id": n}])
+
+    def kill() -> None:
+        assert writer.pid is not None
+        os.kill(writer.pid, signal.SIGKILL)
+
+    fetch(range(3))
+    logged.log.flush()
+    fetch(range(3, 5))
+    logged.log._convert()  # it has these
+    kill()
+    logged.log.flush()
+    assert "ended" in said[-1]
+    fetch(range(5, 9))  # there is room for four again
+    logged.log.flush()
+    kill()
+    logged.close()  # by yet another one: there are counts to write
+    assert [row["user_id"] for row in read(tmp_path, "activity")] == [0, 1, 2, 5, 6, 7, 8]
+    assert logged.log.figures()["activity"] == Figures(9, 7, 0, 2)
+    assert covered(tmp_path, "activity") == Coverage(9, 7, 0, 2, 0)
+    assert writer.pid is None
+
+
+def test_a_writing_process_ends_with_its_log(tmp_path: Path) -> None:
+    """Also if nobody closes it: its input ends when whoever serves does."""
+    program = f"""
+import os, sys
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+from test_serving_log import opened
+logged = opened({str(tmp_path)!r}, aside=True, every=3600)
+logged.fetch("activity", [{{"user_id": 1}}])
+logged.log.flush()
+print(logged.log._writer.pid, flush=True)
+os._exit(9)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 9, done.stderr
+    pid = int(done.stdout)
+    with contextlib.suppress(psutil.NoSuchProcess):
+        psutil.Process(pid).wait(30)
+    assert [row["user_id"] for row in read(tmp_path, "activity")] == [1]
+
+
 class Damaged(Fake):
     def fetch(self, name: str, keys: Any, **options: Any) -> Fetched:
         raise DataError("group activity, key 1: its checksum is wrong")
 
 
-def test_a_damaged_record_is_logged_as_not_served(tmp_path: Path) -> None:
-    logged = opened(tmp_path, Damaged())
+def test_a_damaged_record_is_logged_as_not_served(tmp_path: Path, aside: bool) -> None:
+    logged = opened(tmp_path, Damaged(), aside=aside)
     with pytest.raises(DataError):
         logged.fetch("activity", [{"user_id": 1}], at=NOW)
     logged.close()

@@ -49,41 +49,25 @@ t = pa.types
 class Taken(NamedTuple):
     """An answer that is to be logged, or (`error`) one that could not be given.
 
-    `values` and `statuses` are the answer's own lists, for each feature one: what its receiver may
-    change has to be copied before.
+    `values` are the answer's own lists, for each feature one: what its receiver may change has to
+    be copied before. `letters` are those of its statuses, feature by feature, key by key.
     """
 
     number: int
-    name: str
-    version: str
     at: int
     asked: bool
     clock: int
     keys: Sequence[Mapping[str, Any]]
     features: tuple[str, ...]
     values: Sequence[Sequence[Any]]
-    statuses: Sequence[Sequence[Status]]
     fresh_at: Sequence[int]
     size: int  # how many values are held in memory
     error: str | None = None
+    letters: str = ""
 
 
-def taken_of(number: int, fetched: Fetched, asked: bool, clock: int, size: int) -> Taken:
-    """An answer, on the path of a request."""
-    return Taken(
-        number,
-        fetched.name,
-        fetched.version,
-        fetched.at,
-        asked,
-        clock,
-        fetched.keys,
-        fetched.names,
-        fetched.columns,
-        fetched.statuses,
-        fetched.fresh_at,
-        size,
-    )
+def letters_of(statuses: Sequence[Sequence[Status]]) -> str:
+    return "".join(map(_LETTER_OF.__getitem__, map(id, chain.from_iterable(statuses))))
 
 
 def size_of(keys: int, features: int) -> int:
@@ -157,7 +141,7 @@ class LogColumns:
             pa.array(np.repeat([one.number for one in taken], sizes), pa.int64()),
             pa.array(np.arange(total) - np.repeat(ends - sizes, sizes), pa.int32()),
         ]
-        alike = all(one.features is self._names or one.features == self._names for one in taken)
+        alike = all(one.features is self.names or one.features == self.names for one in taken)
         breathe()
         if alike and total == len(taken):  # one key each, and all features: most are
             columns.append(self._texts(taken))
@@ -201,27 +185,27 @@ class LogColumns:
         return {}
 
     @cached_property
-    def _names(self) -> tuple[str, ...]:
+    def names(self) -> tuple[str, ...]:
         return tuple(name for name, _ in self.description.features)
 
     def _statuses(self, one: Taken) -> list[str]:
         """For each key the letters of all features, those that were not asked for among them."""
         if one.error is not None:
-            return [FAILED * len(self._names)] * len(one.keys)
+            return [FAILED * len(self.names)] * len(one.keys)
         places, missing = self._places(one.features), [NOT_ASKED] * len(one.keys)
         by_feature: list[Sequence[str]] = [
-            self._letters(one, places[name]) if name in places else missing for name in self._names
+            self._letters(one, places[name]) if name in places else missing for name in self.names
         ]
         return ["".join(text) for text in zip(*by_feature, strict=True)]
 
     def _letters(self, one: Taken, place: int) -> Sequence[str]:
-        return [_LETTER_OF[id(status)] for status in one.statuses[place]]
+        count = len(one.keys)
+        return one.letters[place * count : (place + 1) * count]
 
     def _texts(self, taken: Sequence[Taken]) -> pa.Array:
         """The letters of answers for one key each, without a loop over them."""
-        every = chain.from_iterable(chain.from_iterable([one.statuses for one in taken]))
-        text = "".join(map(_LETTER_OF.__getitem__, map(id, every))).encode()
-        offsets = np.arange(len(taken) + 1, dtype=np.int32) * np.int32(len(self._names))
+        text = "".join([one.letters for one in taken]).encode()
+        offsets = np.arange(len(taken) + 1, dtype=np.int32) * np.int32(len(self.names))
         return pa.StringArray.from_buffers(len(taken), pa.py_buffer(offsets), pa.py_buffer(text))
 
     def fresh_times(self, taken: Sequence[Taken]) -> dict[str, np.ndarray]:
@@ -233,8 +217,8 @@ class LogColumns:
         for features, places in by_features.items():
             known = [taken[place].fresh_at for place in places]
             for group, at in self._places_of_groups(features).items():
-                times = np.array([min(max(one[at], 0), _LATEST) for one in known], np.int64)
-                found[group][places] = times
+                times = np.array([one[at] for one in known], np.int64)
+                found[group][places] = times.clip(0, _LATEST)
         return found
 
     def _places_of_groups(self, features: tuple[str, ...]) -> dict[str, int]:

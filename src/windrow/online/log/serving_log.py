@@ -1,9 +1,9 @@
 """A serving log: answers in, rows of tables out. One for each process that serves.
 
-`take` is on the path of a request: it counts, decides and puts a reference into a list. All else is
-done by a thread, a little at a time, since it shares the interpreter with requests. The log holds a
-bounded number of values, on their way to a table or waiting for a store that fails; what comes when
-it is full is dropped, and counted.
+`take` is on the path of a request: it counts, decides and puts a reference into a list. A thread
+hands what was taken to a writer, which is in this process, a little at a time, or in one of its own
+(`write_aside`, for servers). The log holds a bounded number of values, on their way to a table or
+waiting for a store that fails; what comes when it is full is dropped, and counted.
 """
 
 from __future__ import annotations
@@ -15,21 +15,19 @@ import random
 import threading
 import time
 import weakref
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from multiprocessing.process import BaseProcess
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
-
-from windrow.errors import DefinitionError, OptionError, StorageError, WindrowError
+from windrow.errors import DefinitionError, OptionError, WindrowError
 from windrow.online.fetched import Description, Fetched
-from windrow.online.log.appending import Appender
-from windrow.online.log.columns import LogColumns, Taken, size_of, taken_of
-from windrow.online.log.counts import COUNTS, Count, Place, counts_table, hour_of
-from windrow.online.log.places import counts_table_of, log_table
+from windrow.online.log.aside import AsideWriter
+from windrow.online.log.columns import LogColumns, Taken, size_of
+from windrow.online.log.counts import Count, Place
 from windrow.online.log.upkeep import tend_aside
+from windrow.online.log.writing import Answer, Done, LogWriter, Waiting, Writer
 from windrow.storage.names import new_id
 from windrow.storage.store import Store
 from windrow.time import HOUR, now_millis, parse_length
@@ -37,15 +35,15 @@ from windrow.time import HOUR, now_millis, parse_length
 VALUES = 500_000  # held in memory, at most
 EVERY = 5.0  # seconds between two commits
 ROWS = 50_000  # that are committed before that
-_STEP = 20_000  # values that are converted together
 _PAUSE = 0.0  # seconds between two columns: the other threads have their turn, and this one next
-_LOOK = 0.5  # seconds between two looks at what was taken: a table costs more than a row of it
+_LOOK = 0.5  # seconds between two looks at what waits: a table costs more than a row of it
 _AT_EXIT = 5.0  # seconds for what is left when a process ends
 _UPKEEP = 3600.0  # seconds between two looks at whether files can be merged or removed
 # A fresh interpreter: merging must not share this one with requests.
 _SPAWN = multiprocessing.get_context("spawn")
 
 Report = Callable[[str], None]
+Soon = Callable[[Callable[[], None]], Any]  # calls it soon, as an event loop does
 
 
 def check_rate(rate: float) -> float:
@@ -75,18 +73,6 @@ class Figures:
     dropped: int = 0
 
 
-@dataclass
-class _Table:
-    """The rows of one name and version on their way."""
-
-    columns: LogColumns
-    appender: Appender
-    rows: list[pa.Table] = field(default_factory=list)
-    counts: dict[Place, Count] = field(default_factory=dict)  # of `rows`
-    written: dict[Place, Count] = field(default_factory=dict)  # of files that wait for a commit
-    values: int = 0
-
-
 class ServingLog:
     """Logs a share `rate` of all requests beneath a project's root.
 
@@ -112,21 +98,31 @@ class ServingLog:
         self._longest = keep
         self._draw = draw or random.Random().random
         self._lock = threading.Lock()
-        self._taken: list[Taken] = []
-        self._held = 0  # values, in `_taken` and in tables
+        self._taken: deque[Answer] = deque()
+        self._waiting: deque[Waiting] = deque()  # the same, packed
+        self._soon: Soon | None = None
+        self._held = 0  # values, of those that wait and those that the writer has
         self._number = 0
         self._seen: dict[Place, Count] = {}  # since they were last written
+        self._handed: dict[Place, Count] = {}  # while they are written
         self._totals: dict[str, Count] = {}
         self._known: dict[tuple[str, str], LogColumns | None] = {}
-        self._tables: dict[tuple[str, str], _Table] = {}
-        self._unwritten: dict[Place, Count] = {}  # counts that a store did not take
-        self._names: dict[str, Appender] = {}  # the tables of counts
-        self._ahead: int | None = None
+        self._writer: Writer = LogWriter(root, self.writer, now, lambda: time.sleep(_PAUSE))
+        self._rows = 0  # that wait to be written
         self._wake, self._stop = threading.Event(), False
         self._thread: threading.Thread | None = None
         self._work = threading.Lock()  # held by whoever converts and writes
         self._failing = False
         self._tending: BaseProcess | None = None
+
+    def write_aside(self, soon: Soon | None = None) -> None:
+        """From now on a process of its own writes, since requests need this one's interpreter.
+
+        `soon` lets an event loop call something once it has sent the answers at hand: then they are
+        packed for that process, so that no thread has to take the interpreter for it.
+        """
+        if self._thread is None:
+            self._writer, self._soon = AsideWriter(self._root, self.writer), soon
 
     # On the path of a request
 
@@ -135,33 +131,36 @@ class ServingLog:
 
         It is read later: what others may change of it is to be copied before.
         """
-        name, version = fetched.name, fetched.version
-        if (name, version) not in self._known:
-            self._describe((name, version), describe)
-        size = size_of(len(fetched.keys), len(fetched.columns))
-        number = self._admitted(name, version, fetched.at, size)
+        key = fetched.name, fetched.version
+        columns = self._known.get(key)
+        if columns is None and key not in self._known:
+            columns = self._describe(key, describe)
+        at, size = fetched.at, size_of(len(fetched.keys), len(fetched.columns))
+        number = self._admitted(key, at, size, columns is not None)
         if number:
-            self._keep(taken_of(number, fetched, asked, self._now(), size))
+            assert columns is not None
+            self._keep(Answer(columns, number, fetched, asked, self._now(), size))
 
     def failed(
         self, description: Description, keys: Sequence[Mapping[str, Any]], at: int | None, why: str
     ) -> None:
         """A request could not be answered, since a record is damaged."""
-        name, version = description.name, description.version
-        self._known.setdefault((name, version), LogColumns(description))
-        time, clock = self._now() if at is None else at, self._now()
+        key = description.name, description.version
+        columns = self._known.setdefault(key, LogColumns(description))
+        clock = self._now()
+        time, asked = clock if at is None else at, at is not None
         size = size_of(len(keys), 0)
-        number = self._admitted(name, version, time, size)
+        number = self._admitted(key, time, size, columns is not None)
         if number:
-            copies = [dict(key) for key in keys]
-            asked = at is not None
-            self._keep(
-                Taken(number, name, version, time, asked, clock, copies, (), (), (), (), size, why)
-            )
+            assert columns is not None
+            given = [dict(one) for one in keys]
+            answer = Taken(number, time, asked, clock, given, (), (), (), size, why)
+            self._waiting.append((key, time, size, self._writer.pack_failed(answer)))
+            self._start()
 
-    def _admitted(self, name: str, version: str, at: int, size: int) -> int:
+    def _admitted(self, key: tuple[str, str], at: int, size: int, known: bool) -> int:
         """Count a request; its number if it is to be logged, otherwise 0."""
-        place = (name, version, at - at % HOUR)
+        place = (*key, at - at % HOUR)
         chosen = self.rate == 1.0 or self._draw() < self.rate
         with self._lock:
             count = self._seen.get(place)
@@ -171,32 +170,41 @@ class ServingLog:
             if not chosen:
                 count.sampled_out += 1
                 return 0
-            if self._held + size > self._most or self._known.get((name, version)) is None:
+            if self._held + size > self._most or not known:
                 count.dropped += 1
                 return 0
             self._held += size
             self._number += 1
             return self._number
 
-    def _keep(self, taken: Taken) -> None:
-        with self._lock:
-            self._taken.append(taken)
+    def _keep(self, answer: Answer) -> None:
+        first = not self._taken
+        self._taken.append(answer)
+        if first and self._soon is not None:
+            try:
+                self._soon(self._pack)
+            except RuntimeError:  # the event loop has ended
+                self._soon = None
         if self._thread is None:
             self._start()
 
-    def _describe(self, key: tuple[str, str], describe: Callable[[str], Description]) -> None:
+    def _describe(
+        self, key: tuple[str, str], describe: Callable[[str], Description]
+    ) -> LogColumns | None:
         """The types of an answer's columns, once for each version."""
         name, version = key
-        found: LogColumns | None = None
         description = describe(name)
-        if description.version == version:  # else it was replaced this very moment
-            found = LogColumns(description)
-            try:
-                found.schema  # noqa: B018  what cannot be logged is told here
-            except WindrowError as error:
-                self.report(f"the serving log leaves out {name}: {error}")
-                found = None
-            self._known[key] = found
+        if description.version != version:  # it was replaced this very moment
+            return None
+        found = LogColumns(description)
+        try:
+            found.schema  # noqa: B018  what cannot be logged is told here
+        except WindrowError as error:
+            self.report(f"the serving log leaves out {name}: {error}")
+            self._known[key] = None
+            return None
+        self._known[key] = found
+        return found
 
     def figures(self) -> dict[str, Figures]:
         """By name, since the log was opened."""
@@ -204,7 +212,7 @@ class ServingLog:
             totals: dict[str, Count] = {}
             for name, count in self._totals.items():
                 totals.setdefault(name, Count()).add(count)
-            for (name, _, _), count in self._seen.items():
+            for (name, _, _), count in (*self._seen.items(), *self._handed.items()):
                 totals.setdefault(name, Count()).add(count)
             return {
                 name: Figures(one.requests, one.logged, one.sampled_out, one.dropped)
@@ -229,9 +237,8 @@ class ServingLog:
             self._wake.wait(_LOOK)
             with self._work:
                 self._convert()
-                full = any(sum(r.num_rows for r in t.rows) >= ROWS for t in self._tables.values())
                 late = time.monotonic() >= due
-                if late or (full and not self._failing):
+                if late or (self._rows >= ROWS and not self._failing):
                     self._write()
                     due = time.monotonic() + self._every
             if time.monotonic() >= tended:
@@ -248,7 +255,7 @@ class ServingLog:
     def flush(self) -> None:
         """Write what was taken so far; a StorageError if that fails."""
         with self._work:
-            self._convert(lambda: None)
+            self._convert()
             self._write(raising=True)
 
     def close(self, timeout: float = _AT_EXIT) -> None:
@@ -262,133 +269,74 @@ class ServingLog:
             self.report("the serving log could not write what was left in time")
             return
         try:
-            self._convert(lambda: None)
+            self._convert()
             self._write(closed=True)
         finally:
+            self._writer.close()
             self._work.release()
 
-    def _convert(self, breathe: Callable[[], None] = lambda: time.sleep(_PAUSE)) -> None:
-        """Turn what was taken into Arrow, a step at a time."""
-        taken: list[Taken] = []
-        with self._lock:
-            taken, self._taken = self._taken, taken
-        for (name, version), several in _by_table(taken).items():
-            ends = np.cumsum([one.size for one in several])
-            first = 0
-            while first < len(several):
-                before = int(ends[first - 1]) if first else 0
-                last = max(int(np.searchsorted(ends, before + _STEP, "right")), first + 1)
-                size = int(ends[last - 1]) - before
-                self._convert_step(self._table(name, version), several[first:last], size, breathe)
-                first = last
-
-    def _convert_step(
-        self, table: _Table, taken: list[Taken], size: int, breathe: Callable[[], None]
-    ) -> None:
-        try:
-            rows = table.columns.table(taken, self.writer, breathe)
-        except Exception as error:
-            if len(taken) > 1:  # one of them, then
-                for one in taken:
-                    self._convert_step(table, [one], one.size, breathe)
-                return
-            self.report(f"the serving log leaves out a request of {taken[0].name}: {error}")
-            place = (taken[0].name, taken[0].version, hour_of(taken[0].at))
-            with self._lock:
-                self._seen.setdefault(place, Count()).dropped += 1
-                self._held -= size
-            return
-        breathe()
-        table.rows.append(rows)
-        table.values += size
-        hours = np.array([hour_of(one.at) for one in taken])
-        clocks = np.array([one.clock for one in taken])
-        known = table.columns.fresh_times(taken)
-        for hour in np.unique(hours).tolist():
-            mine = hours == hour
-            latest = {group: int(times[mine].max()) for group, times in known.items()}
-            fresh = {group: time for group, time in latest.items() if time >= 0}
-            found = Count(logged=int(mine.sum()), last_clock=int(clocks[mine].max()), fresh=fresh)
-            place = (taken[0].name, taken[0].version, hour)
-            table.counts.setdefault(place, Count()).add(found)
-
-    def _table(self, name: str, version: str) -> _Table:
-        found = self._tables.get((name, version))
-        if found is None:
-            columns = self._known[name, version]
-            assert columns is not None
-            store = log_table(self._root, name, version)
-            found = _Table(columns, Appender(store, columns.schema))
-            self._tables[name, version] = found
-        return found
-
-    def _write(self, *, raising: bool = False, closed: bool = False) -> None:
-        """Commit rows, then what was counted. What fails stays, and is tried again."""
-        failure: StorageError | None = None
-        for table in self._tables.values():
+    def _pack(self) -> None:
+        """Let the writer pack what was taken; whoever comes to an answer first does so."""
+        while True:
             try:
-                self._write_table(table)
-            except StorageError as error:
-                failure = error
-        try:
-            self._write_counts(closed)
-        except StorageError as error:
-            failure = error
-        if failure is None:
-            self._failing = False
-            return
-        if raising:
-            raise failure
-        if not self._failing or closed:
-            self.report(f"the serving log cannot be written: {failure}")
-        self._failing = True
+                answer = self._taken.popleft()
+            except IndexError:
+                return
+            fetched = answer.fetched
+            key, packed = (fetched.name, fetched.version), self._writer.pack(answer)
+            self._waiting.append((key, fetched.at, answer.size, packed))
 
-    def _write_table(self, table: _Table) -> None:
-        if table.rows:
-            modified = table.appender.write(pa.concat_tables(table.rows).combine_chunks())
-            self._ahead = self._now() - modified
-            table.rows.clear()
-            for place, count in table.counts.items():
-                table.written.setdefault(place, Count()).add(count)
-            table.counts.clear()
-            with self._lock:
-                self._held -= table.values
-            table.values = 0
-        table.appender.commit()
-        with self._lock:
-            for place, count in table.written.items():
-                self._seen.setdefault(place, Count()).add(count)
-        table.written.clear()
+    def _convert(self) -> None:
+        """Hand all that waits to the writer."""
+        self._pack()
+        by_table: dict[tuple[str, str], list[Waiting]] = {}
+        while self._waiting:
+            one = self._waiting.popleft()
+            by_table.setdefault(one[0], []).append(one)
+        for key, several in by_table.items():
+            columns = self._known[key]
+            assert columns is not None
+            self._take_note(self._writer.add(columns, several))
 
-    def _write_counts(self, closed: bool) -> None:
+    def _write(self, *, raising: bool = False, closed: bool = False, last: bool = False) -> None:
+        """Commit rows, then what was counted. What fails stays, and is tried again."""
         with self._lock:
             seen, self._seen = self._seen, {}
-            for (name, _, _), count in seen.items():
-                self._totals.setdefault(name, Count()).add(count)
-        for place, count in seen.items():
-            self._unwritten.setdefault(place, Count()).add(count)
-        names = {name for name, _, _ in self._unwritten} | (set(self._names) if closed else set())
-        for name in sorted(names):
-            appender = self._names.get(name)
-            if appender is None:
-                store = counts_table_of(self._root, name)
-                appender = self._names[name] = Appender(store, COUNTS)
-            mine = {place: one for place, one in self._unwritten.items() if place[0] == name}
-            if mine or closed:
-                rows = counts_table(
-                    self.writer, mine, written=self._now(), ahead=self._ahead, closed=closed
-                )
-                appender.write(rows)
-                for place in mine:
-                    del self._unwritten[place]
-            appender.commit()
+            self._handed = seen
+            ended = {*self._totals, *(name for name, _, _ in seen)} if closed else set()
+        done = self._writer.write(seen, closed=ended)
+        with self._lock:
+            self._handed = {}
+            for place, count in seen.items():
+                self._count(place, count, done.lost)
+        self._take_note(done, again=done.lost)
+        if done.lost and closed and not last:  # there is no next time
+            self._write(closed=True, last=True)
+        elif done.failure is None:
+            self._failing = False
+        elif raising:
+            raise done.failure
+        else:
+            if not self._failing or closed:
+                self.report(f"the serving log cannot be written: {done.failure}")
+            self._failing = True
 
+    def _take_note(self, done: Done, again: bool = True) -> None:
+        """What came of answers; `again` if no store was told of it."""
+        for message in done.messages:
+            self.report(message)
+        with self._lock:
+            self._held -= done.freed
+            self._rows = done.rows
+            for place, count in done.counts.items():
+                self._count(place, count, again)
 
-def _by_table(taken: Sequence[Taken]) -> dict[tuple[str, str], list[Taken]]:
-    found: dict[tuple[str, str], list[Taken]] = {}
-    for one in taken:
-        found.setdefault((one.name, one.version), []).append(one)
-    return found
+    def _count(self, place: Place, count: Count, again: bool) -> None:
+        """Add it to what a store is still to be told of, or to what it knows."""
+        if again:
+            self._seen.setdefault(place, Count()).add(count)
+        else:
+            self._totals.setdefault(place[0], Count()).add(count)
 
 
 _OPEN: weakref.WeakSet[ServingLog] = weakref.WeakSet()

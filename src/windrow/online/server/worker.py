@@ -23,6 +23,8 @@ import uvicorn
 
 from windrow.errors import OptionError
 from windrow.online import kernels
+from windrow.online.log.logged import Logged
+from windrow.online.log.serving_log import ServingLog
 from windrow.online.server.app import App
 from windrow.online.server.limits import LINGER, SWEEP
 from windrow.online.server.logs import Handler, Log
@@ -32,8 +34,8 @@ from windrow.online.server.settings import Opening, Settings
 from windrow.online.server.tokens import Tokens
 
 _TICK = 0.1  # seconds between two ticks of uvicorn
-# Seconds after which another thread, such as the serving log's, has to let the event loop go on. By
-# default Python lets it run for 5 ms, which is many requests.
+# Seconds after which another thread, such as the one that hands answers to the serving log's
+# writer, has to let the event loop go on. By default Python lets it run for 5 ms: many requests.
 _TURN = 0.0005
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -58,8 +60,9 @@ def run_worker(
     logger = logging.getLogger("uvicorn")
     logger.handlers, logger.propagate = [Handler(log)], False
     tokens = Tokens.find(settings.token_file)
+    served = opening()
     app = App(
-        opening(),
+        served,
         settings.limits,
         tokens,
         Tallies(slot, folder),
@@ -67,7 +70,7 @@ def run_worker(
         None if settings.mounting is None else settings.mounting(tokens, log),
         features=settings.features,
     )
-    worker = Worker(app, parent, started)
+    worker = Worker(app, parent, started, served.log if isinstance(served, Logged) else None)
     kernels.load()  # before anybody waits for an answer
     try:
         worker.run(sockets=[listening])
@@ -79,7 +82,11 @@ class Worker(uvicorn.Server):
     """uvicorn's server, with bounds, and an end that loses no request."""
 
     def __init__(
-        self, app: App, parent: Pipe | None = None, started: Callable[[], None] = lambda: None
+        self,
+        app: App,
+        parent: Pipe | None = None,
+        started: Callable[[], None] = lambda: None,
+        log: ServingLog | None = None,
     ) -> None:
         limits = app.limits
         super().__init__(
@@ -97,7 +104,7 @@ class Worker(uvicorn.Server):
                 timeout_keep_alive=limits.keep_alive,
             )
         )
-        self._app, self._parent, self._on_start = app, parent, started
+        self._app, self._parent, self._on_start, self._log = app, parent, started, log
 
     @property
     def _connections(self) -> list[Connection]:
@@ -105,6 +112,8 @@ class Worker(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Begin to answer."""
+        if self._log is not None:
+            self._log.write_aside(asyncio.get_running_loop().call_soon_threadsafe)
         await super().startup(sockets)
         # What was made so far stays; the collector need not look at it again.
         gc.collect()
