@@ -67,6 +67,7 @@ class Jvm:
             wait_for(said.exists, "the JVM")
             found = said.read_bytes()  # the port, the length of a secret, and the secret
         self.gateway = int.from_bytes(found[:4], "big"), found[8:].decode()
+        self.wounded = False  # one of its tasks was killed
 
     @property
     def runs(self) -> bool:
@@ -77,7 +78,14 @@ class Jvm:
         return _children(self.process.pid)
 
     def tasks(self) -> list[psutil.Process]:
-        return [task for daemon in self.daemons() for task in _children(daemon.pid)]
+        """Those that a daemon has forked, be it still there or not."""
+        known = {self.process.pid, *(daemon.pid for daemon in self.daemons())}
+        found = []
+        for pid in psutil.pids():
+            if pid not in known and self._started(pid) and runs(pid):
+                with contextlib.suppress(psutil.Error):
+                    found.append(psutil.Process(pid))
+        return found
 
     def end_tasks(self) -> None:
         def gone() -> bool:

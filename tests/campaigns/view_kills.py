@@ -175,7 +175,7 @@ def _until_killed(
     What is certain then, and what was under way.
     """
     how, *later = kinds
-    end, wounded = time.monotonic() + pick.uniform(0, MOST_SECONDS), False
+    end = time.monotonic() + pick.uniform(0, MOST_SECONDS)
     while True:
         statement, last = generator.next(now), time.monotonic() >= end - 1
         at = pick.randrange(1, MOST_STEPS) if how == "step" and last else None
@@ -193,14 +193,15 @@ def _until_killed(
         killed |= answer is None
         counts["view_kills"] += killed
         counts[f"{how}_view_kills"] += killed
-        wounded |= killed and how == "task"
+        driver.jvm.wounded |= killed and how == "task"
         if answer is None:
             assert how in ("driver", "step"), f"the driver has ended by itself: {statement.sql}"
             counts[f"{statement.kind}_killed"] += 1
             return now, statement
         if "error" in answer:  # nothing was committed
-            # Whoever waits for tasks may be the first to see that one is gone, later.
-            assert wounded or (killed and how == "jvm"), answer["trace"]
+            # Whoever waits for tasks may be the first to see that one is gone, later: perhaps the
+            # next driver, since the JVM is the same.
+            assert driver.jvm.wounded or (killed and how == "jvm"), answer["trace"]
             counts[f"{how}_kills_told"] += 1
             if not answer["ours"]:
                 counts["told_by_others"] += 1
