@@ -4,10 +4,11 @@ Two views over 10 M rows: a million groups (count, sum, max), and a join of two 
 out). A tick takes 10 k changes in, half of them deletes, some of them on the small side of the
 join. Spark computes the same two queries over the rows that are there after the ticks, as Parquet
 files, its session warm, and its result goes nowhere (`noop`); what it takes to store it is given
-beside. Everything runs several times, and medians are compared.
+beside. Everything runs several times, in memory that the machine has (`resident`), and medians are
+compared.
 
-Then the same over tables of two sizes, reductions over trips of taxis (`views_taxi`), the first
-rows by each plan (`views_topk`), and the queries of TPC-H (`views_tpch`).
+Then the same over tables of two sizes by turns, reductions over trips of taxis (`views_taxi`), the
+first rows by each plan (`views_topk`), and the queries of TPC-H (`views_tpch`).
 
     python benchmarks/views.py [--scale 1.0] [--repeats 5] [--skip growth taxi topk tpch]
     python benchmarks/views.py --only taxi taxi_growth
@@ -25,7 +26,8 @@ from pathlib import Path
 from typing import Any
 
 from peak_memory import PeakMemory
-from views_data import DIMS, FACTS, Changes, say, timed, write_dims, write_facts
+from resident import fill_free_memory
+from views_data import DIMS, FACTS, Changes, by_turns, ratio, say, timed, write_dims, write_facts
 from views_taxi import taxi, taxi_growth
 from views_topk import topk_costs
 from views_tpch import measured as tpch
@@ -97,12 +99,14 @@ class Base:
 
     def ticks(self, count: int, repeats: int) -> tuple[list[float], list[float]]:
         """Seconds of ticks, and of writing what they take in; the first of each warms up."""
-        writes, ticks = [], []
-        for _ in range(repeats + 1):
-            writes.append(self.write(count))
-            ticks.append(timed(self.project.tick))
+        writes, ticks = zip(*[self.tick(count) for _ in range(repeats + 1)], strict=True)
         say(f"{self.rows} rows: writes {writes}, ticks {ticks}")
-        return ticks[1:], writes[1:]
+        return list(ticks[1:]), list(writes[1:])
+
+    def tick(self, count: int) -> tuple[float, float]:
+        """Seconds of writing changes, and of the tick that takes them in."""
+        fill_free_memory()
+        return self.write(count), timed(self.project.tick)
 
     def empty_ticks(self, repeats: int) -> list[float]:
         return [timed(self.project.tick) for _ in range(repeats + 1)][1:]
@@ -177,13 +181,12 @@ def beside_spark(spark: Any, root: Path, rows: int, repeats: int) -> dict[str, A
 
 
 def growth(spark: Any, root: Path, sizes: tuple[int, int], repeats: int) -> dict[str, Any]:
-    """The same changes over tables of two sizes."""
-    found = []
-    for rows in sizes:
-        base = Base(spark, root / f"rows_{rows}", rows)
-        found.append(median(base.ticks(CHANGES, repeats)[0]))
+    """The same changes over tables of two sizes, by turns."""
+    bases = [Base(spark, root / f"rows_{rows}", rows) for rows in sizes]
+    ticks = by_turns([lambda base=base: base.tick(CHANGES)[1] for base in bases], repeats)  # type: ignore[misc]
+    for base in bases:
         base.remove()
-    return {"tick_growth": found[1] / found[0], "tick_growth_seconds": found}
+    return {"tick_growth": ratio(ticks), "tick_growth_seconds": [median(one) for one in ticks]}
 
 
 def main() -> None:

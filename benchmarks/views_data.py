@@ -9,9 +9,10 @@ without having to look.
 
 from __future__ import annotations
 
+import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,22 @@ def timed(work: Callable[[], Any]) -> float:
     started = time.perf_counter()
     work()
     return time.perf_counter() - started
+
+
+def by_turns(works: Sequence[Callable[[], float]], repeats: int) -> list[list[float]]:
+    """Seconds of each, as often as wanted, one after the other; the first of each warms up."""
+    found: list[list[float]] = [[] for _ in works]
+    for _ in range(repeats + 1):
+        for seconds, work in zip(found, works, strict=True):
+            seconds.append(work())
+    say(f"by turns: {found}")
+    return [seconds[1:] for seconds in found]
+
+
+def ratio(ticks: Sequence[Sequence[float]]) -> float:
+    """How many times as long the second takes, at the median."""
+    once, again = (statistics.median(seconds) for seconds in ticks)
+    return again / once
 
 
 def mixed(values: np.ndarray, salt: int) -> np.ndarray:

@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from resident import fill_free_memory
 from taxi_data import PASSENGERS, TRIPS, TripChanges, write_trips
-from views_data import say, timed
+from views_data import by_turns, ratio, say, timed
 
 QUERY = (
     "SELECT passenger_count, min(fare_amount) AS least, max(fare_amount) AS most, "
@@ -54,13 +55,16 @@ class Trips:
 
     def ticks(self, repeats: int) -> list[float]:
         """Seconds of ticks; the first warms up."""
-        found = []
-        for _ in range(repeats + 1):
-            changes = self.spark.createDataFrame(self.changes.batch(CHANGES))
-            self.project.table("tripdata").apply(changes)
-            found.append(timed(self.project.tick))
+        found = [self.tick() for _ in range(repeats + 1)]
         say(f"{self.rows} trips: ticks {found}")
         return found[1:]
+
+    def tick(self) -> float:
+        """Seconds of a tick that takes changes in."""
+        fill_free_memory()
+        changes = self.spark.createDataFrame(self.changes.batch(CHANGES))
+        self.project.table("tripdata").apply(changes)
+        return timed(self.project.tick)
 
     def recompute(self, repeats: int) -> list[float]:
         """Seconds in which Spark computes the view over files of the trips as they are now."""
@@ -136,10 +140,10 @@ def _kept(base: Trips) -> dict[str, Any]:
 
 
 def taxi_growth(spark: Any, root: Path, sizes: tuple[int, int], repeats: int) -> dict[str, Any]:
-    """The same changes over tables of two sizes."""
-    found = []
-    for rows in sizes:
-        base = Trips(spark, root / f"taxi_{rows}", rows)
-        found.append(statistics.median(base.ticks(repeats)))
+    """The same changes over tables of two sizes, by turns."""
+    bases = [Trips(spark, root / f"taxi_{rows}", rows) for rows in sizes]
+    ticks = by_turns([base.tick for base in bases], repeats)
+    for base in bases:
         base.remove()
-    return {"taxi_tick_growth": found[1] / found[0], "taxi_tick_growth_seconds": found}
+    seconds = [statistics.median(one) for one in ticks]
+    return {"taxi_tick_growth": ratio(ticks), "taxi_tick_growth_seconds": seconds}

@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from resident import fill_free_memory
 from views_data import say, timed
 
 ROWS, GROUPS = 10_000_000, 10
@@ -86,6 +87,7 @@ class _Measured:
         self.project, self.table, self.k = project, table, k
         self.name = f"top_{plan}_{k}"
         properties = _PROPERTIES[plan].format(group=group)
+        fill_free_memory()
         query = _QUERY.format(table=self.table, k=k)
         self.build = timed(
             lambda: project.sql(

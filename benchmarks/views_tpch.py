@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from peak_memory import PeakMemory
+from resident import fill_free_memory
 from views_data import say, timed
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "views"))
@@ -104,6 +105,7 @@ class Base:
         """Changes into both tables, then one tick: its seconds, and those of each view's job."""
         from windrow.views.run.jobs import ViewJob
 
+        fill_free_memory()
         for name, change in self._batch().items():
             if change.num_rows:
                 self.project.table(name).apply(self.spark.createDataFrame(change))
