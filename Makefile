@@ -6,10 +6,12 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 OLDEST := .venv-oldest
+# One at a time: it does not wait for its own lock.
+APT := flock Makefile apt-get
 FEAST := .venv-feast
 OLDEST_SPARK := $(shell sed -n 's/^ *"pyspark>=\([0-9.]*\),.*/\1/p' pyproject.toml)
 
-.PHONY: help demo test test-long kernels test-queries test-views test-spark test-plain test-oldest quick chaos lint docs rooms stubs bench-shard bench-backfill bench-views bench-http bench-online bench-consistency java jars redis browser bench-console clean
+.PHONY: help demo test test-long kernels test-queries test-views test-spark test-plain test-oldest quick chaos lint docs rooms stubs bench-shard bench-backfill bench-views bench-http bench-online bench-consistency java jars redis browser maven postgresql installed bench-console clean
 
 demo: $(READY) ## the whole story: a month backfilled, a view, a stream, features served, and the proof
 	$(BIN)/python examples/shop.py
@@ -17,13 +19,15 @@ demo: $(READY) ## the whole story: a month backfilled, a view, a stream, feature
 help: ## what can be made
 	@sed -n 's/^\([a-z-]*\):.*## /  \1@/p' $(MAKEFILE_LIST) | column -t -s @
 
-# First the kernels are compiled, once, while the linters run on the other core. Then runs side by
-# side, the longest first: views in two of them, all else that needs Spark, each in one session, and
-# what needs none. Jobs of views are short chains on one core, so that a run by itself leaves the
-# other one idle. The docs are built by a test too.
-test: $(READY) $(FEAST)/.ready redis browser jars ## lint, types, the docs and all tests: before a change is merged
-	$(MAKE) --jobs=2 --output-sync=target lint kernels
-	$(MAKE) --jobs=3 --output-sync=target --keep-going test-queries test-views test-spark test-plain
+# First what is not there yet is installed, several things at a time. Then runs side by side: views in two
+# of them, all else that needs Spark, each in one session, and what needs none; the last two once the
+# kernels are compiled. Jobs of views are short chains on one core, so that a run by itself leaves
+# the other one idle. The docs are built by a test too.
+test: ## lint, types, the docs and all tests: before a change is merged
+	$(MAKE) --jobs=4 --output-sync=target installed
+	$(MAKE) --jobs=3 --output-sync=target --keep-going kernels test-views test-queries lint test-spark test-plain
+
+installed: $(READY) $(FEAST)/.ready redis browser jars
 
 # Compiled kernels stay on disk, beside the sources.
 kernels: $(READY) ## compile the kernels, by a few examples of tests that use them
@@ -39,13 +43,13 @@ test-queries: $(READY) ## of those, written queries as views
 test-views: $(READY) ## all other tests of views
 	$(BIN)/python -m pytest -m spark tests/views $(QUERIES:%=--ignore=%)
 
-test-spark: $(READY) redis browser ## all others that need Spark
+test-spark: $(READY) redis browser | kernels ## all others that need Spark
 	$(BIN)/python -m pytest -m spark --ignore=tests/views
 
-test-plain: $(READY) redis ## all that need no Spark
+test-plain: $(READY) redis | kernels ## all that need no Spark
 	$(BIN)/python -m pytest -m 'not spark'
 
-# The same with as many random examples as each test says, instead of at most fifteen, or six with Spark; and with
+# The same with as many random examples as each test says, instead of at most eight, or three with Spark; and with
 # all written queries and plans, instead of some of each kind.
 test-long: $(READY) ## all tests, with as many random examples as each says
 	HYPOTHESIS_PROFILE=long $(MAKE) test
@@ -130,7 +134,7 @@ $(FEAST)/.ready:
 
 # Spark needs a Java runtime, 17 or newer.
 java:
-	@command -v java >/dev/null || (apt-get update -q && apt-get install -qy openjdk-17-jre-headless)
+	@command -v java >/dev/null || ($(APT) update -q && $(APT) install -qy openjdk-17-jre-headless)
 
 # Tests start a Redis server of their own, on a free port. Installing it is not to start another one:
 # what packages ask to be started is refused meanwhile.
@@ -138,19 +142,23 @@ POLICY := /usr/sbin/policy-rc.d
 redis:
 	@command -v redis-server >/dev/null || ( \
 		[ -e $(POLICY) ] || { printf '#!/bin/sh\nexit 101\n' > $(POLICY); chmod +x $(POLICY); trap 'rm $(POLICY)' EXIT; }; \
-		apt-get update -q && apt-get install -qy --no-install-recommends redis-server )
+		$(APT) update -q && $(APT) install -qy --no-install-recommends redis-server )
 
 # The console is tested in Debian's Chromium. Where it cannot be had, those tests say so.
 browser:
-	@command -v chromium >/dev/null || (apt-get update -q && \
-		apt-get install -qy --no-install-recommends chromium) || echo 'no Chromium: no tests of the console'
+	@command -v chromium >/dev/null || ($(APT) update -q && \
+		$(APT) install -qy --no-install-recommends chromium) || echo 'no Chromium: no tests of the console'
 
 # Spark's connector to Kafka for streams; Kafka, and Debezium beside PostgreSQL, for their tests. What
 # cannot be had is left out: tests that need it say so.
-jars: $(READY)
-	@command -v mvn >/dev/null || apt-get install -qy maven || echo 'no Maven: no tests of Kafka'
-	@test -d /usr/lib/postgresql || apt-get install -qy postgresql || echo 'no test of PostgreSQL'
+jars: $(READY) maven postgresql
 	-@$(BIN)/python tests/online/streams/fetch_jars.py
+
+maven:
+	@command -v mvn >/dev/null || ($(APT) update -q && $(APT) install -qy maven) || echo 'no Maven: no tests of Kafka'
+
+postgresql:
+	@test -d /usr/lib/postgresql || ($(APT) update -q && $(APT) install -qy postgresql) || echo 'no test of PostgreSQL'
 
 clean: ## remove what was made
 	rm -rf $(VENV) $(OLDEST) $(FEAST) build demo dist .pytest_cache .mypy_cache .ruff_cache .hypothesis \

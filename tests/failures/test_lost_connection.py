@@ -72,7 +72,7 @@ def test_each_request_of_each_write(
 ) -> None:
     operation = OPERATIONS[name]
     # Requests and answers in turn: what one leaves out, the other has.
-    for request in count(int(answer) % stride(2), stride(2)):
+    for request in count(2 * answer % stride(4), stride(4)):
         uri = f"{s3_uri}/{request}"
         template(uri)
         shard = Shard.open(uri, storage_options=options)

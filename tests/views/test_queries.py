@@ -1,8 +1,8 @@
 """Written queries as views, compared with Spark's own answer after each of several batches.
 
-The views of one file share a project, so that a batch is one tick for all of them. What is wrong
-is kept by view, and each has a test of its own. `make test` takes one query of eight, and
-`make test-long` all. WINDROW_VIEWS_SEED gives other histories, and other queries.
+Views share a project, so that a batch is one tick for all of them. What is wrong is kept by view,
+and each has a test of its own. `make test` takes one query of sixteen, and `make test-long` all, in
+a project for each file. WINDROW_VIEWS_SEED gives other histories, and other queries.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from view_cases import SEED, Case, cases, some, topics
-from view_oracle import History
+from view_cases import LONG, SEED, Case, cases, one_of, some, topics
+from view_oracle import GENERATED, History, quiet_session
 from view_tables import TABLES, Rows, SharedRows, batches, first_rows
 
 import windrow
 
-CHOSEN = {topic: some(topic, every=8) for topic in topics()}
+CHOSEN = {topic: some(topic, every=16) for topic in topics()}
 
 EXCHANGED = [
     ("aggregates", "aggregates_of_every_class"),
@@ -100,14 +100,18 @@ def wrong(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str
 
     def find(topic: str) -> dict[str, str]:
         if topic not in known:
+            together = [topic] if LONG else topics()
+            chosen = {name: case for one in together for name, case in CHOSEN[one].items()}
             root: Path = tmp_path_factory.mktemp(topic)
-            project = windrow.Project(root, spark=spark, progress=False)
+            generated = quiet_session(spark, GENERATED)
+            project = windrow.Project(root, spark=generated, progress=False)
             try:
-                history = History.start(project, spark, TABLES)
+                history = History.start(project, generated, TABLES)
                 rows = SharedRows(random.Random(f"{topic} {SEED}"))
-                known[topic] = run(history, CHOSEN[topic], rows)
+                found = run(history, chosen, rows)
             except Exception as error:
-                known[topic] = {name: f"{type(error).__name__}: {error}" for name in CHOSEN[topic]}
+                found = {name: f"{type(error).__name__}: {error}" for name in chosen}
+            known.update(dict.fromkeys(together, found))
         return known[topic]
 
     return find
@@ -125,7 +129,7 @@ def test_exchanged_ticks(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyP
     from windrow.views.engine import ticker
 
     monkeypatch.setattr(ticker, "LARGE", 0)
-    chosen = {name: cases(topic)[name] for topic, name in EXCHANGED}
+    chosen = {name: cases(topic)[name] for topic, name in one_of(2, EXCHANGED)}
     history = History.start(windrow.Project(tmp_path, spark=spark, progress=False), spark, TABLES)
     wrong = run(history, chosen, SharedRows(random.Random(f"exchanged {SEED}")))
     assert not wrong, "\n\n".join(wrong.values())
@@ -133,6 +137,11 @@ def test_exchanged_ticks(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 def test_cases_are_many() -> None:
     assert sum(len(cases(topic)) for topic in topics()) >= 150
+
+
+def test_cases_have_names_of_their_own() -> None:
+    names = [name for topic in topics() for name in cases(topic)]
+    assert len(names) == len(set(names))
 
 
 def test_cases_say_what_they_read() -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from view_cases import one_of
 from view_oracle import History, Model, View
 from view_tables import TABLES, SharedRows, batches, first_rows, group_vanishes
 
@@ -99,10 +100,11 @@ def test_all_plans_equal_spark(
 ) -> None:
     from windrow.views.engine import ticker
 
-    queries = QUERIES
+    names: list[str] = one_of(2, QUERIES)
     if large:
         monkeypatch.setattr(ticker, "LARGE", 0)
-        queries = {"in_place_by_group": QUERIES["in_place_by_group"]}
+        names = ["mixed_by_group"]
+    queries = {name: QUERIES[name] for name in names}
     live(start(spark, tmp_path, queries, ("basic",)), RowsOfOne(random.Random(7)))
 
 

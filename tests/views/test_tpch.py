@@ -8,14 +8,15 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from tpch import QUERIES, TABLES, Refresh, columns, generate
-from view_oracle import SETTINGS, differences, quiet_session
+from view_cases import LONG
+from view_oracle import GENERATED, SETTINGS, differences, quiet_session
 
 import windrow
 
-SCALE, TICKS = "0.01", 2
+SCALE, TICKS = "0.01", 2 if LONG else 1
 
 # More rows than elsewhere: generated code is worth its while.
-FASTER = {name: value for name, value in SETTINGS.items() if "codegen" not in name}
+FASTER = {name: value for name, value in SETTINGS.items() if "codegen" not in name} | GENERATED
 
 
 @pytest.fixture(scope="module")
@@ -35,8 +36,8 @@ def wrong(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str
 
 def problems(spark: Any, folders: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
     refresh = Refresh.of(generate(folders.mktemp("data"), SCALE))
+    spark, oracle = quiet_session(spark, GENERATED), quiet_session(spark, FASTER)
     project = windrow.Project(folders.mktemp("project"), spark=spark, progress=False)
-    oracle = quiet_session(spark, FASTER)
     for name in TABLES:
         table = refresh.tables[name]
         project.sql(f"CREATE TABLE {name} ({columns(table)})")

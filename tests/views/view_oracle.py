@@ -106,6 +106,9 @@ SETTINGS = {
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
 
+# Code that Spark generates for whole stages: the tests' own session goes without.
+GENERATED = {"spark.sql.codegen.wholeStage": "true"}
+
 
 def quiet_session(spark: Any, settings: Mapping[str, str] = SETTINGS) -> Any:
     """A session of its own, whose temporary views are nobody else's."""

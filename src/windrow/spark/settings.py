@@ -23,6 +23,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from windrow.errors import OptionError
+from windrow.spark.nodes import java
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -97,8 +98,8 @@ def moved(frame: DataFrame, session: SparkSession) -> DataFrame:
     from pyspark.sql.classic.dataframe import DataFrame
 
     plan = frame._jdf.queryExecution().analyzed()
-    java: Any = session._jvm
-    dataset = java.org.apache.spark.sql.classic.Dataset.ofRows(session._jsparkSession, plan)
+    datasets = java(session, "org.apache.spark.sql.classic.Dataset")
+    dataset = datasets.ofRows(session._jsparkSession, plan)
     return DataFrame(dataset, session)
 
 
