@@ -21,6 +21,8 @@ from windrow.online.records import Found
 
 _ATTEMPTS = 10  # at reading one generation while another takes its place
 
+_OF_EMPTY = (Status.PRESENT, Status.EMPTY).__getitem__
+
 Row = Mapping[str, Any]
 
 
@@ -245,7 +247,7 @@ def _statuses(column: Column, stale: Sequence[bool], members: Sequence[_Member])
     if column.empty is None:
         found = [Status.PRESENT] * len(column.values)
     else:
-        found = [Status.EMPTY if one else Status.PRESENT for one in column.empty]
+        found = list(map(_OF_EMPTY, column.empty))
     if True in stale:
         for member, all_of_it in zip(members, stale, strict=True):
             if all_of_it:

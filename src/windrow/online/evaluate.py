@@ -7,6 +7,7 @@ decoded and combined lane by lane; rows that change are computed as in a backfil
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import not_
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -110,10 +111,10 @@ class Evaluator:
             if counts:
                 # A count is there for an empty window too: zero.
                 if 0 in values:
-                    empty = [not value for value in values]
+                    empty = list(map(not_, values))
             elif EMPTY in state:
                 values = [v if s else None for v, s in zip(values, state, strict=True)]
-                empty = [not one for one in state]
+                empty = list(map(not_, state))
             columns[feature] = Column(values, empty)
 
     def _by_states(

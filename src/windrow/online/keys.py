@@ -108,6 +108,11 @@ class KeyReader:
         plain = start + _PLAIN
         found: list[bytes | None] = []
         try:
+            if encode is _integer and len(rows) > 1:
+                values = [row[name] for row in rows]
+                if set(map(type, values)) == {int}:  # as a rule: all of them at once
+                    raws = struct.pack(f"<{len(values)}q", *values)
+                    return [plain + raws[i : i + 8] for i in range(0, len(raws), 8)]
             for row in rows:
                 value = row[name]
                 if value is None:
