@@ -27,13 +27,14 @@ from typing import IO, Any, cast
 
 from windrow.online.fetched import Status
 from windrow.online.log.columns import LogColumns, Taken, letters_of
-from windrow.online.log.counts import Count, Place, hour_of
+from windrow.online.log.counts import Count, Place
 from windrow.online.log.writing import Answer, Done, LogWriter, Waiting
 from windrow.storage.store import Store
-from windrow.time import now_millis
+from windrow.time import HOUR, now_millis
 
 _NICE = 19  # whoever serves comes first
 _LENGTH = struct.Struct("<Q")
+_UNSHARED = 2  # version of marshal: later ones take time to look for objects that occur twice
 _PICKLED = b"pickle:"  # a tuple of marshal's begins with another byte
 
 
@@ -60,16 +61,18 @@ class AsideWriter:
             self._statuses = fetched.statuses, letters
         names = fetched.names
         features = None if names is columns.names or names == columns.names else names
-        own = number, fetched.at, asked, clock, fetched.keys, features, fetched.columns
-        return pack((*own, fetched.fresh_at, size, None, letters))
+        at, keys, found, fresh = fetched.at, fetched.keys, fetched.columns, fetched.fresh_at
+        return pack((number, at, asked, clock, keys, features, found, fresh, size, None, letters))
 
     def pack_failed(self, taken: Taken) -> bytes:
         return pack(tuple(taken))
 
     def add(self, columns: LogColumns, waiting: Sequence[Waiting]) -> Done:
         name, version = columns.description.name, columns.description.version
-        self._held.update((name, version, hour_of(at)) for _, at, _, _ in waiting)
-        self._values += sum(size for _, _, size, _ in waiting)
+        # Whatever this thread does, requests wait for: hours are counted as numbers, at once.
+        hours = Counter([at - at % HOUR for _, at, _, _ in waiting])
+        self._held.update({(name, version, hour): n for hour, n in hours.items()})
+        self._values += sum([size for _, _, size, _ in waiting])
         try:
             self._start()
             if (name, version) not in self._known:
@@ -132,9 +135,8 @@ class AsideWriter:
 def pack(answer: Any) -> bytes:
     """The fields of a `Taken` as bytes; features are None if they are all."""
     try:
-        return marshal.dumps(
-            answer
-        )  # several times as fast, of texts and numbers and lists of them
+        # Several times as fast, of texts and numbers and lists of them.
+        return marshal.dumps(answer, _UNSHARED)
     except ValueError:
         return _PICKLED + pickle.dumps(answer, pickle.HIGHEST_PROTOCOL)
 

@@ -139,7 +139,7 @@ class ServingLog:
         number = self._admitted(key, at, size, columns is not None)
         if number:
             assert columns is not None
-            self._keep(Answer(columns, number, fetched, asked, self._now(), size))
+            self._keep((columns, number, fetched, asked, self._now(), size))
 
     def failed(
         self, description: Description, keys: Sequence[Mapping[str, Any]], at: int | None, why: str
@@ -282,9 +282,9 @@ class ServingLog:
                 answer = self._taken.popleft()
             except IndexError:
                 return
-            fetched = answer.fetched
+            _, _, fetched, _, _, size = answer
             key, packed = (fetched.name, fetched.version), self._writer.pack(answer)
-            self._waiting.append((key, fetched.at, answer.size, packed))
+            self._waiting.append((key, fetched.at, size, packed))
 
     def _convert(self) -> None:
         """Hand all that waits to the writer."""

@@ -24,7 +24,7 @@ import uvicorn
 from windrow.errors import OptionError
 from windrow.online import kernels
 from windrow.online.log.logged import Logged
-from windrow.online.log.serving_log import ServingLog
+from windrow.online.log.serving_log import ServingLog, Soon
 from windrow.online.server.app import App
 from windrow.online.server.limits import LINGER, SWEEP
 from windrow.online.server.logs import Handler, Log
@@ -78,6 +78,19 @@ def run_worker(
         app.close()
 
 
+def _soon(loop: asyncio.AbstractEventLoop) -> Soon:
+    """Calls something once the loop is done with what is at hand.
+
+    From the loop's own thread, where most answers are given, nothing has to wake it.
+    """
+    own = threading.get_ident()
+
+    def soon(call: Callable[[], None]) -> None:
+        (loop.call_soon if threading.get_ident() == own else loop.call_soon_threadsafe)(call)
+
+    return soon
+
+
 class Worker(uvicorn.Server):
     """uvicorn's server, with bounds, and an end that loses no request."""
 
@@ -113,7 +126,7 @@ class Worker(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Begin to answer."""
         if self._log is not None:
-            self._log.write_aside(asyncio.get_running_loop().call_soon_threadsafe)
+            self._log.write_aside(_soon(asyncio.get_running_loop()))
         await super().startup(sockets)
         # What was made so far stays; the collector need not look at it again.
         gc.collect()
