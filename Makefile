@@ -11,7 +11,7 @@ APT := flock Makefile apt-get
 FEAST := .venv-feast
 OLDEST_SPARK := $(shell sed -n 's/^ *"pyspark>=\([0-9.]*\),.*/\1/p' pyproject.toml)
 
-.PHONY: help demo test test-long kernels test-queries test-views test-spark test-plain test-oldest quick chaos lint docs rooms stubs bench-shard bench-backfill bench-views bench-http bench-online bench-consistency java jars redis browser maven postgresql installed bench-console clean
+.PHONY: help demo test test-long kernels test-queries test-views test-spark test-processes test-plain test-oldest quick chaos lint docs rooms stubs bench-shard bench-backfill bench-views bench-http bench-online bench-consistency java jars redis browser maven postgresql installed bench-console clean
 
 demo: $(READY) ## the whole story: a month backfilled, a view, a stream, features served, and the proof
 	$(BIN)/python examples/shop.py
@@ -19,13 +19,13 @@ demo: $(READY) ## the whole story: a month backfilled, a view, a stream, feature
 help: ## what can be made
 	@sed -n 's/^\([a-z-]*\):.*## /  \1@/p' $(MAKEFILE_LIST) | column -t -s @
 
-# First what is not there yet is installed, several things at a time. Then runs side by side: views in two
-# of them, all else that needs Spark, each in one session, and what needs none; the last two once the
-# kernels are compiled. Jobs of views are short chains on one core, so that a run by itself leaves
-# the other one idle. The docs are built by a test too.
+# First what is not there yet is installed, several things at a time. Then runs side by side: views in
+# two of them, all else that needs Spark, each in one session, what starts processes with sessions of
+# their own, and what needs no Spark; the last three once the kernels are compiled. A run by itself
+# leaves cores idle. The docs are built by a test too.
 test: ## lint, types, the docs and all tests: before a change is merged
 	$(MAKE) --jobs=4 --output-sync=target installed
-	$(MAKE) --jobs=3 --output-sync=target --keep-going kernels test-views test-queries lint test-spark test-plain
+	$(MAKE) --jobs=4 --output-sync=target --keep-going kernels test-views test-queries lint test-spark test-processes test-plain
 
 installed: $(READY) $(FEAST)/.ready redis browser jars
 
@@ -43,13 +43,16 @@ test-queries: $(READY) ## of those, written queries as views
 test-views: $(READY) ## all other tests of views
 	$(BIN)/python -m pytest -m spark tests/views $(QUERIES:%=--ignore=%)
 
-test-spark: $(READY) redis browser | kernels ## all others that need Spark
-	$(BIN)/python -m pytest -m spark --ignore=tests/views
+test-spark: $(READY) redis browser | kernels ## all others that need a Spark session
+	$(BIN)/python -m pytest -m 'spark and not slow' --ignore=tests/views
+
+test-processes: $(READY) redis | kernels ## clusters, kills and examples, in processes of their own
+	$(BIN)/python -m pytest -m 'spark and slow' --ignore=tests/views
 
 test-plain: $(READY) redis | kernels ## all that need no Spark
 	$(BIN)/python -m pytest -m 'not spark'
 
-# The same with as many random examples as each test says, instead of at most eight, or three with Spark; and with
+# The same with as many random examples as each test says, instead of at most six, or three with Spark; and with
 # all written queries and plans, instead of some of each kind.
 test-long: $(READY) ## all tests, with as many random examples as each says
 	HYPOTHESIS_PROFILE=long $(MAKE) test

@@ -25,7 +25,7 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 # At most so many: `make test`.
-settings.register_profile("windrow", settings.get_profile("long"), max_examples=8)
+settings.register_profile("windrow", settings.get_profile("long"), max_examples=6)
 settings.register_profile(
     "no-shrink",
     settings.get_profile("windrow"),

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from view_cases import SEED
+from view_cases import LONG, SEED
 from view_fuzz import Example
 
-EXAMPLES = 2
+EXAMPLES = 2 if LONG else 1
 
 
 def test_the_grammar_gives_sql(spark: Any) -> None:

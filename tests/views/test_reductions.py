@@ -100,7 +100,7 @@ def test_all_plans_equal_spark(
 ) -> None:
     from windrow.views.engine import ticker
 
-    names: list[str] = one_of(2, QUERIES)
+    names: list[str] = one_of(3, QUERIES)
     if large:
         monkeypatch.setattr(ticker, "LARGE", 0)
         names = ["mixed_by_group"]

@@ -57,6 +57,8 @@ def problems(spark: Any, folders: pytest.TempPathFactory) -> Iterator[tuple[str,
             except Exception as error:
                 yield from ((query, f"tick {step}: {error}") for query in views)
                 return
+        if step < TICKS and not LONG:
+            continue  # what is filled wrong is wrong after a tick, too
         for name in TABLES:
             oracle.createDataFrame(refresh.tables[name]).createOrReplaceTempView(name)
         for query in views:

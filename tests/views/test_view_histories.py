@@ -192,6 +192,7 @@ def test_offsets(start: Start) -> None:
 # --- joins ------------------------------------------------------------------------------------
 
 JOINS = ("JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN")
+CONDITIONS = ("t.k = u.k AND t.v < u.w", "t.k = u.k", "t.k <=> u.k")
 
 
 def join_views(history: History, condition: str) -> None:
@@ -202,7 +203,7 @@ def join_views(history: History, condition: str) -> None:
         history.create(name, f"SELECT t.k, t.v FROM t {kind} u ON {condition}")
 
 
-@pytest.mark.parametrize("condition", ["t.k = u.k", "t.k <=> u.k", "t.k = u.k AND t.v < u.w"])
+@pytest.mark.parametrize("condition", one_of(2, CONDITIONS))
 def test_joins(start: Start, condition: str) -> None:
     history = start(t="k INT, v INT", u="k INT, w INT")
     join_views(history, condition)
