@@ -10,7 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -85,8 +85,8 @@ class Template:
     def time(self) -> int:
         return self.model.time
 
-    def copies(self) -> Iterator[tuple[int, str]]:
-        for number in itertools.count(1):
+    def copies(self, every: int = 1) -> Iterator[tuple[int, str]]:
+        for number in itertools.count(1, every):
             folder = self.folder.with_name(f"copy-{number}")
             shutil.copytree(self.folder, folder)
             yield number, os.fspath(folder)
@@ -134,9 +134,9 @@ class Operation:
     after: Model
     records: int = 1  # that it adds, at most
 
-    def kill_at_each_step(self, server: Server, template: Template) -> list[str]:
+    def kill_at_each_step(self, server: Server, template: Template, every: int = 1) -> list[str]:
         """Kill before step 1, 2, 3, ... until it ends before its turn; return all the steps."""
-        for step, uri in template.copies():
+        for step, uri in template.copies(every):
             request = {"roll_after": 100, **self.request, "uri": uri, "kill_at": step}
             killed, steps = server.run(request)
             assert len(steps) == step - 1 or not killed
@@ -248,11 +248,11 @@ def test_a_drop_is_killed(server: Server, template: Template) -> None:
 
 @pytest.mark.parametrize("operation", ["roll forward", "maintain", "sweep"])
 def test_what_changes_no_content_is_killed(
-    server: Server, template: Template, operation: str
+    server: Server, template: Template, stride: Callable[[int], int], operation: str
 ) -> None:
     leave_behind(template)
     done = Operation({"operation": operation}, template.model, records=2)
-    steps = done.kill_at_each_step(server, template)
+    steps = done.kill_at_each_step(server, template, every=stride(3))
     wanted = {
         "roll forward": {"commit", "link"},
         "maintain": {"commit", "link", "open_output"},
