@@ -14,16 +14,14 @@ import re
 from pathlib import Path
 from typing import Any
 
-import pyspark
 import pytest
-from view_cases import FOLDER, cases
+from view_cases import FOLDER, RELEASE, cases
 from view_tables import TABLES
 
 import windrow
 
 PLANS = Path(__file__).parent / "plans"
 TOPICS = sorted(path.stem for path in FOLDER.glob("*.sql"))
-RELEASE = ".".join(pyspark.__version__.split(".")[:2])
 EACH = 10  # cases of a new topic, evenly spread
 
 

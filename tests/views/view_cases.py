@@ -24,6 +24,7 @@ from view_oracle import View
 T = TypeVar("T")
 FOLDER = Path(__file__).parent / "cases"
 SEED = int(os.environ.get("WINDROW_VIEWS_SEED", "0"))
+RELEASE = ".".join(pyspark.__version__.split(".")[:2])  # of Spark
 LONG = os.environ.get("HYPOTHESIS_PROFILE") == "long"
 HEAD = re.compile(
     r"-- (?P<name>\w+)(?: \(unordered (?P<unordered>[\w, ]+)\))?(?: \(since (?P<since>[\d.]+)\))?"
