@@ -71,7 +71,7 @@ def test_each_request_of_each_write(
     answer: bool,
 ) -> None:
     operation = OPERATIONS[name]
-    # Requests and answers in turn: what one leaves out, the other has.
+    # Every fourth request, and every fourth answer between them; all of both in the long form.
     for request in count(2 * answer % stride(4), stride(4)):
         uri = f"{s3_uri}/{request}"
         template(uri)
