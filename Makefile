@@ -11,7 +11,7 @@ APT := flock Makefile apt-get
 FEAST := .venv-feast
 OLDEST_SPARK := $(shell sed -n 's/^ *"pyspark>=\([0-9.]*\),.*/\1/p' pyproject.toml)
 
-.PHONY: help demo test test-long kernels test-queries test-views test-spark test-processes test-plain test-oldest quick chaos lint docs rooms stubs bench-shard bench-backfill bench-views bench-http bench-online bench-consistency java jars redis browser maven postgresql installed bench-console clean
+.PHONY: help demo test test-long kernels test-queries test-views test-spark test-processes test-plain test-oldest quick chaos soak-online lint docs rooms stubs bench-shard bench-backfill bench-views bench-http bench-online bench-consistency java jars redis browser maven postgresql installed bench-console clean
 
 demo: $(READY) ## the whole story: a month backfilled, a view, a stream, features served, and the proof
 	$(BIN)/python examples/shop.py
@@ -68,14 +68,20 @@ quick: $(READY) redis lint ## lint, types and tests without Spark
 	HYPOTHESIS_PROFILE=quick JAVA_HOME=/nowhere $(BIN)/python -m pytest -q -m 'not spark' -n 2 --dist loadfile
 
 # The long campaigns: damage and kills at random. Each ends with a line of JSON that counts outcomes.
-chaos: $(READY) ## long campaigns of damage, kills and random views
+chaos: $(READY) redis ## long campaigns of damage, kills and random views
 	$(BIN)/python tests/campaigns/damage.py --faults 2500
 	$(BIN)/python tests/campaigns/kills.py --kills 120 shards backfills
 	$(BIN)/python tests/campaigns/kills.py --kills 240 tables sources
 	$(BIN)/python tests/campaigns/stream_kills.py --kills 100
 	$(BIN)/python tests/campaigns/stream_kills.py --kills 100 --kafka
+	$(BIN)/python tests/campaigns/online_kills.py --kills 100
+	$(BIN)/python tests/campaigns/online_kills.py --kills 100 --redis
 	$(BIN)/python tests/campaigns/consistency_kills.py --kills 30
 	$(BIN)/python tests/campaigns/views_fuzz.py --examples 500
+
+# Ten minutes of requests, half as many as the machine can answer; about a quarter of an hour in all.
+soak-online: $(READY) ## serve under load while a stream ingests and uploads swap
+	$(BIN)/python tests/campaigns/soak_online.py --seconds 600
 
 lint: $(READY) ## style, types, direction of imports
 	$(BIN)/ruff check .

@@ -35,41 +35,57 @@ class Load:
     failed: int
 
 
-class _Client(asyncio.Protocol):
-    """One connection: a request, its answer, the next request."""
+class Answers(asyncio.Protocol):
+    """One connection: gathers an answer, and hands it over once all of it is there."""
+
+    transport: Any  # from the moment that it is connected
+    _gathered = b""
+
+    def connection_made(self, transport: Any) -> None:
+        self.transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        answer = self._gathered = self._gathered + data if self._gathered else data
+        end = answer.find(b"\r\n\r\n")
+        if end < 0:
+            return
+        place = answer.find(b"content-length: ")
+        size = int(answer[place + 16 : answer.index(b"\r", place)])
+        if len(answer) < end + 4 + size:
+            return
+        self._gathered = b""
+        self.answered(answer.startswith(b"HTTP/1.1 200"), answer[end + 4 :])
+
+    def answered(self, succeeded: bool, body: bytes) -> None:
+        raise NotImplementedError
+
+
+class _Client(Answers):
+    """A request, its answer, the next request."""
 
     def __init__(self, request: bytes, until: float) -> None:
         self._request, self._until = request, until
-        self._answer, self._began = b"", 0.0
+        self._began = 0.0
         self.took: list[float] = []
         self.failed = 0
         self.done = asyncio.get_running_loop().create_future()
 
     def connection_made(self, transport: Any) -> None:
-        self._transport = transport
+        super().connection_made(transport)
         self._send()
 
     def _send(self) -> None:
         self._began = time.perf_counter()
-        self._transport.write(self._request)
+        self.transport.write(self._request)
 
-    def data_received(self, data: bytes) -> None:
-        self._answer = self._answer + data if self._answer else data
-        end = self._answer.find(b"\r\n\r\n")
-        if end < 0:
-            return
-        place = self._answer.find(b"content-length: ")
-        size = int(self._answer[place + 16 : self._answer.index(b"\r", place)])
-        if len(self._answer) < end + 4 + size:
-            return
+    def answered(self, succeeded: bool, body: bytes) -> None:
         now = time.perf_counter()
         self.took.append(now - self._began)
-        self.failed += not self._answer.startswith(b"HTTP/1.1 200")
-        self._answer = b""
+        self.failed += not succeeded
         if now < self._until:
             self._send()
         else:
-            self._transport.close()
+            self.transport.close()
 
     def connection_lost(self, error: Exception | None) -> None:
         if not self.done.done():
@@ -94,15 +110,20 @@ async def _drive(port: int, request: bytes, connections: int, seconds: float) ->
     return Load(len(took) / elapsed, percentiles[49] * 1e3, percentiles[98] * 1e3, failed)
 
 
-def load(
-    port: int, path: str, body: bytes, connections: int = CONNECTIONS, seconds: float = SECONDS
-) -> Load:
-    """Ask a server on this machine."""
+def post(path: str, body: bytes) -> bytes:
+    """The bytes of a request."""
     head = (
         f"POST {path} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
         f"content-length: {len(body)}\r\n\r\n"
     )
-    return uvloop.run(_drive(port, head.encode() + body, connections, seconds))
+    return head.encode() + body
+
+
+def load(
+    port: int, path: str, body: bytes, connections: int = CONNECTIONS, seconds: float = SECONDS
+) -> Load:
+    """Ask a server on this machine."""
+    return uvloop.run(_drive(port, post(path, body), connections, seconds))
 
 
 async def echo(scope: Any, receive: Any, send: Any) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import backfill_kills
 import consistency_kills
+import online_kills
 import pytest
 import shard_kills
 import stream_kills
@@ -52,3 +53,11 @@ def test_what_is_served_meanwhile(tmp_path: Path, spark: Any) -> None:
     counts = consistency_kills.campaign(tmp_path, 2, seed=5, spark=spark)
     assert counts["kills"] == 2
     assert counts["not_empty"] > 0
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+def test_the_processes_behind_served_features(tmp_path: Path) -> None:
+    counts = online_kills.campaign(tmp_path, 3, seed=5, redis=True)
+    assert counts["answered"] > 0
+    assert counts["refused"] < counts["asked"]

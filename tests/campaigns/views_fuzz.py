@@ -1,6 +1,11 @@
 """Random views for a long time: schemas, queries nested three deep, histories; a line of JSON last.
 
     python tests/campaigns/views_fuzz.py --examples 200 [--seed 0] [--views 5] [--depth 3]
+                                         [--cores 2] [--generated]
+
+Most of an example is planned by Spark, in one thread: two campaigns with other seeds and a core
+each get twice as far. `--generated` lets Spark generate code for whole stages, as it does by
+default; over a few rows, compiling it takes longer than all else.
 
 Each example is a project with several views, compared with Spark's own answers after the fill and
 after every batch. What is wrong is printed with the seed of its example, which gives it again:
@@ -24,6 +29,10 @@ TESTS = Path(__file__).parent.parent
 sys.path[:0] = [str(TESTS), str(TESTS / "views")]
 
 from view_fuzz import VIEWS, Example, head  # noqa: E402
+
+from jvm import JAVA_OPTIONS  # noqa: E402
+
+EVERY = 10  # examples after which it is said how far it is
 
 
 def run(spark: Any, options: argparse.Namespace) -> dict[str, Any]:
@@ -52,6 +61,8 @@ def run(spark: Any, options: argparse.Namespace) -> dict[str, Any]:
                 print(f"--- seed {seed} refused: {reason}\n  query: {query}\n", flush=True)
         for problem in outcome.wrong:
             print(f"--- seed {seed}: {problem}\n", flush=True)
+        if counts["examples"] % EVERY == 0:
+            print(f"after {time.monotonic() - started:,.0f} s: {counts}", flush=True)
     seconds = round(time.monotonic() - started)
     return {**counts, "refusals": len(refused), "seconds": seconds}
 
@@ -62,12 +73,16 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--views", type=int, default=VIEWS)
     parser.add_argument("--depth", type=int, default=3)
+    parser.add_argument("--cores", type=int, default=2)
+    parser.add_argument("--generated", action="store_true")
     options = parser.parse_args()
     from windrow.spark.session import local_session
 
     with tempfile.TemporaryDirectory(prefix="windrow-cache-") as cache:
         os.environ.setdefault("WINDROW_CACHE", cache)
-        spark = local_session("views-fuzz", cores="2")
+        os.environ.setdefault("JDK_JAVA_OPTIONS", JAVA_OPTIONS)
+        stages = {"spark__sql__codegen__wholeStage": str(options.generated).lower()}
+        spark = local_session("views-fuzz", cores=str(options.cores), **stages)
         spark.sparkContext.setLogLevel("OFF")
         counts = run(spark, options)
         spark.stop()

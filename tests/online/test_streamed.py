@@ -10,10 +10,13 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
 import windrow as wr
 from feature_oracle import same
 from windrow import agg
+from windrow.online import follow
+from windrow.online.generations import read_note
 
 DAY = 86_400_000
 START = 1_714_521_600_000  # 2024-05-01
@@ -81,3 +84,39 @@ def test_streamed_rows_are_served(spark: Any, tmp_path: Path, address: str) -> N
         for name, values in zip(found.names, found.columns, strict=True):
             for key, got in zip(keys, values, strict=True):
                 assert same(got, expected[key][f"activity_{name}"]), f"{name} of {key}, {number}"
+
+
+def test_records_of_a_generation_that_was_replaced_meanwhile_are_gone(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An upload serves a new generation while a follower is at work on the one before."""
+    arriving = tmp_path / "arriving"
+    arriving.mkdir()
+    stream = wr.FolderStream(str(arriving), schema="k INT, t BIGINT")
+    source = wr.EventSource("s", time="t", stream=stream)
+    group = wr.GroupBy("activity", source, ["k"], [agg.count("k")])
+    one, other = (
+        wr.Project(
+            tmp_path / "state", spark=spark, progress=False, online=str(tmp_path / "records")
+        )
+        for _ in range(2)
+    )
+    one.upload(group, as_of=0)
+    (arriving / "1.json").write_text("\n".join(f'{{"k": {k}, "t": 1}}' for k in range(5)))
+    one.streams(source, once=True).run()
+    applied = follow.Follower._run
+    uploads: list[Any] = []
+
+    def run(self: follow.Follower, *arguments: Any) -> dict[str, int]:
+        if not uploads:
+            uploads.append(None)
+            uploads.append(other.upload(group, as_of=0))
+        return applied(self, *arguments)
+
+    monkeypatch.setattr(follow.Follower, "_run", run)
+    one.follow(group)
+    note = read_note(one.records, "activity")
+    assert note.numbers == [2]
+    assert one.records.size().records == 5
+    found = one.fetch("activity", [{"k": k} for k in range(6)], at=2)
+    assert found.columns == [[1, 1, 1, 1, 1, 0]]

@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from view_cases import RELEASE, release
 
 import windrow
 from windrow.errors import UnsupportedSQL
+from windrow.views.engine import planning
 
 # What is refused, the word that the message has to name, and the query around it.
 REFUSED = [
@@ -44,6 +46,9 @@ REFUSED = [
     ("rand", "SELECT k FROM t WHERE v IN (SELECT CAST(rand() AS INT) FROM t)"),
     ("TIMESTAMP 'now'", "SELECT k FROM t WHERE ts > TIMESTAMP 'now'"),
     ("CAST('today' AS DATE)", "SELECT k, CAST('today' AS DATE) AS d FROM t"),
+    ("to_timestamp('now')", "SELECT k FROM t WHERE ts < to_timestamp('now')"),
+    ("to_date(' Yesterday UTC')", "SELECT k, to_date(' Yesterday UTC') AS d FROM t"),
+    ("CAST(concat('no', 'w') AS", "SELECT k, CAST(concat('no', 'w') AS TIMESTAMP) AS d FROM t"),
     (
         "current_date",
         "WITH a AS (SELECT k, current_date() AS d FROM t) SELECT k FROM a WHERE d > '2'",
@@ -117,6 +122,22 @@ def test_an_operator_is_refused_with_a_place(project: Any, words: str, query: st
     assert caught.value.column is not None
     assert "line 2, column" in str(caught.value)
     assert (files(project), views(project)) == before
+
+
+@pytest.mark.skipif(release(RELEASE) < (4, 3), reason="older releases of Spark do not know it")
+@pytest.mark.parametrize("kind", ["EXACT NEAREST 2 BY DISTANCE", "APPROX NEAREST BY SIMILARITY"])
+def test_what_spark_computes_with_random_numbers_is_refused(project: Any, kind: str) -> None:
+    query = f"SELECT a.k, b.v FROM t a JOIN t b {kind} abs(a.k - b.v)"
+    with pytest.raises(UnsupportedSQL, match=r"NEAREST BY .*random.* Instead, join LATERAL"):
+        project.sql(f"CREATE MATERIALIZED VIEW refused AS {query}")
+
+
+def test_random_numbers_of_the_optimiser_are_refused(
+    project: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(planning, "refuse", lambda *arguments: None)  # as if nobody had known
+    with pytest.raises(UnsupportedSQL, match=r"with uuid\(\), whose value differs each time"):
+        project.sql("CREATE MATERIALIZED VIEW refused AS SELECT k, uuid() AS u FROM t")
 
 
 def test_any_row_of_a_frame_is_refused(project: Any) -> None:

@@ -260,6 +260,17 @@ def test_odd_names(project: wr.Project) -> None:
     assert ask(project, "SHOW COLUMNS IN `odd name`") == [("a.b",), ("q`r",), ("x y",)]
 
 
+def test_names_of_fields_stay_as_they_are(project: wr.Project) -> None:
+    type_ = "STRUCT<x: INT, `Odd name`: MAP<STRING, ARRAY<STRUCT<y: DECIMAL(5,2) NOT NULL>>>>"
+    project.sql(f"CREATE TABLE nested (id INT, s {type_})")
+    (text,) = ask(project, "SHOW CREATE TABLE nested")[0]
+    assert type_ in text
+    described = ask(project, "DESCRIBE nested")
+    project.sql("DROP TABLE nested")
+    project.sql(text)
+    assert ask(project, "DESCRIBE nested") == described
+
+
 # What is said of them
 
 

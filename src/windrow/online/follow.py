@@ -21,7 +21,7 @@ from windrow.features.definitions import GroupBy
 from windrow.features.inputs.groups import GroupInputs
 from windrow.online.folding import Batch, Folding
 from windrow.online.generations import Generation, change_note, read_note, sweep
-from windrow.online.keys import key_bytes
+from windrow.online.keys import key_bytes, prefix
 from windrow.online.served import ServedGroup
 from windrow.online.stores.store import RecordStore
 from windrow.online.upload import serve_group
@@ -149,13 +149,15 @@ class Follower:
                 )
             done = self._run(generation, source, piece, (start, target)) if start < target else {}
         reached, now = max(target or lower, lower), now_millis()
-        change_note(
+        note = change_note(
             self._records,
             name,
             lambda note: note.changed(
                 generation.number, lambda one: one.advanced(source, reached, now)
             ),
         )
+        if done and generation.number not in note.numbers:  # another took its place meanwhile
+            self._records.remove(prefix(generation.number))
         return done
 
     def _run(

@@ -3,6 +3,8 @@
     current    what is served
     staged     what an upload is writing; it becomes current when it is complete and as far on
     retired    what nobody serves any more, and has to be removed
+    swept      what was removed, and is looked at once more: a follower that had begun before may
+               have written records since
 
 The note is changed in one step, and a fetch reads it together with the records, so a group is
 served from one generation at any time, whatever happens to an upload.
@@ -52,10 +54,13 @@ class Generation:
         return min(self.fresh)
 
     def is_behind(self, other: Generation) -> bool:
-        """Whether the other has taken in more of a source that both have."""
+        """Whether the other may have taken in more of a source that both have.
+
+        Some of its records may be as far on as what it is on its way to.
+        """
         mine = dict(zip(self.served.sources, self.positions, strict=True))
-        theirs = zip(other.served.sources, other.positions, strict=True)
-        return any(mine.get(name, position) < position for name, position in theirs)
+        theirs = zip(other.served.sources, other.positions, other._pending, strict=True)
+        return any(mine.get(name, at) < max(at, target or at) for name, at, target in theirs)
 
     def advanced(self, source: int, upper: int, now: int) -> Generation:
         return replace(
@@ -117,6 +122,12 @@ class GroupNote:
     current: Generation | None = None
     staged: Generation | None = None
     retired: tuple[int, ...] = ()
+    swept: tuple[int, ...] = ()
+
+    @property
+    def numbers(self) -> list[int]:
+        """Of the generations that are served, or are about to be."""
+        return [one.number for one in (self.current, self.staged) if one is not None]
 
     @staticmethod
     def read(raw: bytes | None) -> GroupNote:
@@ -127,6 +138,7 @@ class GroupNote:
             None if found["current"] is None else Generation.from_json(found["current"]),
             None if found["staged"] is None else Generation.from_json(found["staged"]),
             tuple(found["retired"]),
+            tuple(found.get("swept", ())),
         )
 
     def written(self) -> bytes:
@@ -135,6 +147,7 @@ class GroupNote:
                 "current": None if self.current is None else self.current.to_json(),
                 "staged": None if self.staged is None else self.staged.to_json(),
                 "retired": list(self.retired),
+                "swept": list(self.swept),
             }
         ).encode()
 
@@ -143,7 +156,7 @@ class GroupNote:
         retired = self.retired
         if self.staged is not None:
             retired += (self.staged.number,)
-        return GroupNote(self.current, generation, retired)
+        return replace(self, staged=generation, retired=retired)
 
     def changed(self, number: int, change: Callable[[Generation], Generation]) -> GroupNote:
         """The same, with one of its generations changed, if it still has it."""
@@ -160,10 +173,11 @@ class GroupNote:
         if staged is None or not staged.loaded:
             return self
         if current is None:
-            return GroupNote(staged, None, self.retired)
+            return replace(self, current=staged, staged=None)
         if staged.is_behind(current):
             return self
-        return GroupNote(staged, None, (*self.retired, current.number))
+        retired = (*self.retired, current.number)
+        return replace(self, current=staged, staged=None, retired=retired)
 
 
 def read_note(store: RecordStore, group: str) -> GroupNote:
@@ -199,14 +213,16 @@ def new_generation(store: RecordStore) -> int:
 
 
 def sweep(store: RecordStore, group: str) -> None:
-    """Remove the records of retired generations."""
-    note = read_note(store, group)
-    for number in note.retired:
+    """Remove the records of retired generations, and what came back of those before them."""
+    found = read_note(store, group)
+    if not found.retired:
+        return
+    for number in (*found.swept, *found.retired):
         store.remove(prefix(number))
-    if note.retired:
-        gone = set(note.retired)
-        change_note(
-            store,
-            group,
-            lambda note: replace(note, retired=tuple(n for n in note.retired if n not in gone)),
-        )
+
+    def removed(note: GroupNote) -> GroupNote:
+        left = tuple(n for n in note.retired if n not in found.retired)
+        again = tuple(n for n in note.swept if n not in (*found.swept, *found.retired))
+        return replace(note, retired=left, swept=(*again, *found.retired))
+
+    change_note(store, group, removed)

@@ -323,8 +323,7 @@ def withdraw(records: RecordStore, name: str) -> None:
     """Serve a view no more, and remove its records."""
 
     def retired(note: GroupNote) -> GroupNote:
-        known = [one.number for one in (note.current, note.staged) if one is not None]
-        return GroupNote(None, None, (*note.retired, *known))
+        return GroupNote(None, None, (*note.retired, *note.numbers), note.swept)
 
     (raw,), _ = records.read([note_name(name)], [])
     if raw is None or not _is_view(raw):

@@ -9,7 +9,7 @@ comparing are then plain work on buffers.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -140,7 +140,18 @@ def conform(table: pa.Table, schema: pa.Schema, where: str) -> pa.Table:
                     f"exactly ({error}); round or cast it first"
                 ) from error
         columns.append(canonical_values(single_chunk(column)))
-    return pa.table(columns, schema=schema)
+    return table_of_columns(columns, schema, table.num_rows)
+
+
+def table_of_columns(columns: Sequence[pa.Array], schema: pa.Schema, rows: int) -> pa.Table:
+    """A table of so many rows, also if it has no columns: Arrow would say that it has no rows.
+
+    >>> table_of_columns([], pa.schema([]), 3).num_rows
+    3
+    """
+    if len(columns):
+        return pa.table(columns, schema=schema)
+    return pa.table([pa.nulls(rows)], names=["no column"]).select([])
 
 
 def check_schema(found: pa.Schema, expected: pa.Schema, where: str) -> None:

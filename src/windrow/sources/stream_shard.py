@@ -59,7 +59,8 @@ def open_stream(uri: str, options: Mapping[str, str] | None) -> Shard | None:
         shard = Shard.open(uri, storage_options=options)
     except ShardNotFoundError:
         return None
-    return shard if shard.upper else None  # its maker has not begun it yet
+    # Its maker appends nothing, and then says from when on it can be read: not before that.
+    return shard if shard.since else None
 
 
 def create_stream(

@@ -43,6 +43,14 @@ _MEANINGS = re.compile(
     r"|sources\.partitionColumnTypeInference\.enabled"
     r")"
 )
+# Settings that say what a query may be written with; they stay as they are given.
+_ALLOWED = re.compile(
+    r"spark\.sql\.("
+    r"(analyzer|lateralColumnAlias|defaultColumn|timeType|geospatial|types)\..*"
+    r"|groupByOrdinal|orderByOrdinal|groupByAliases|crossJoin\.enabled|selfJoinAutoResolveAmbiguity"
+    r"|runSQLOnFiles|operatorPipeSyntaxEnabled|pivotMaxValues|retainGroupColumns|maxNestedViewDepth"
+    r")"
+)
 
 
 def is_remote(spark: SparkSession) -> bool:
@@ -65,9 +73,10 @@ def fixed_session(spark: SparkSession) -> SparkSession:
 
 
 def settings_of(spark: SparkSession) -> dict[str, str]:
-    """The settings of a session that give an expression its meaning."""
+    """The settings of a session that give a query its meaning, or allow it at all."""
     found = spark.conf.getAll
-    return {n: v for n, v in sorted(found.items()) if n in FIXED or _MEANINGS.fullmatch(n)}
+    kept = (n for n in found if n in FIXED or _MEANINGS.fullmatch(n) or _ALLOWED.fullmatch(n))
+    return {name: found[name] for name in sorted(kept)}
 
 
 def _clone(spark: SparkSession) -> SparkSession:

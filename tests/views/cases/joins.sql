@@ -224,3 +224,38 @@ SELECT t.id FROM t LEFT ANTI JOIN u ON t.k = u.k AND t.k = u.w
 -- join_on_collated_within: t, u
 SELECT a.id, b.w FROM (SELECT id, k, g COLLATE UTF8_LCASE AS s FROM t) a
 LEFT JOIN (SELECT w, k, g COLLATE UTF8_LCASE AS s FROM u) b ON a.k = b.k AND struct(a.s) = struct(b.s)
+
+-- Joins of which no column is used: rows are counted all the same.
+
+-- no_columns_cross: t, u
+SELECT 1 AS one FROM t CROSS JOIN u
+
+-- no_columns_three: t, u, nums
+SELECT 1 AS one FROM t CROSS JOIN u CROSS JOIN nums WHERE nums.v > 1
+
+-- no_columns_counted: t, u, nums
+SELECT count(*) AS n FROM t CROSS JOIN u CROSS JOIN nums
+
+-- no_columns_left: t, u
+SELECT 1 AS one FROM t LEFT JOIN u ON true
+
+-- no_columns_full: t, u
+SELECT 1 AS one FROM (SELECT * FROM t WHERE n > 1) AS a FULL JOIN (SELECT * FROM u WHERE w > 1) AS b ON true
+
+-- no_columns_some: t, u, nums
+SELECT t.id FROM t CROSS JOIN u LEFT JOIN nums ON true
+
+-- no_columns_semi: t, u
+SELECT 1 AS one FROM t WHERE EXISTS (SELECT 1 FROM u WHERE w > 2)
+
+-- no_columns_anti: t, u
+SELECT 1 AS one FROM t WHERE NOT EXISTS (SELECT 1 FROM u WHERE w > 2)
+
+-- no_columns_lateral: t, u
+SELECT 1 AS one FROM (SELECT 1 FROM t) AS a LEFT JOIN LATERAL (SELECT w FROM u ORDER BY w, k, g LIMIT 2) AS b ON true
+
+-- no_columns_of_a_view: t, left_join
+SELECT 1 AS one FROM (SELECT 1 FROM t) AS a LEFT JOIN left_join ON true
+
+-- no_columns_except: t, nums
+SELECT 1 AS one FROM t LEFT JOIN nums ON true EXCEPT SELECT v FROM nums

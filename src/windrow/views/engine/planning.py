@@ -9,15 +9,17 @@ from windrow.errors import RelationExistsError, SchemaError, UnsupportedSQL, Win
 from windrow.rows.types import RESERVED
 from windrow.spark.catalyst import PLANNING, Catalyst
 from windrow.spark.errors import planning_errors
+from windrow.spark.plans import active
 from windrow.spark.session import Engine
 from windrow.spark.settings import fixed_session, is_remote
+from windrow.spark.sql_errors import sql_errors
 from windrow.views.costs.estimates import Estimate, estimated
 from windrow.views.engine.definition import ViewDefinition
 from windrow.views.history.history import History
 from windrow.views.plan.join_sides import Known
 from windrow.views.plan.nodes import ViewPlan
 from windrow.views.plan.planner import Planner
-from windrow.views.plan.refusals import refuse
+from windrow.views.plan.refusals import refuse, refuse_drawn
 from windrow.views.relations.relations import Relations
 from windrow.views.run.jobs import JobFolders, ViewJob
 
@@ -75,8 +77,10 @@ class Planning:
         planner = Planner(c, leaves, places, settings, properties, growing, keys, known)
         try:
             _refuse_names(columns)
-            with planning_errors():
-                return planner.plan(name, c.optimized(frame), columns)
+            with sql_errors(), planning_errors(), active(c.spark):
+                optimized = c.optimized(frame)
+                refuse_drawn(c, optimized, what)
+                return planner.plan(name, optimized, columns)
         except (UnsupportedSQL, SchemaError) as error:  # the latter: a type that cannot be stored
             found = error if isinstance(error, UnsupportedSQL) else UnsupportedSQL("")
             place = found.line, found.column

@@ -31,8 +31,16 @@ _OPERATORS = {
         "nobody knows what a script does",
         "register a function in Python, and call it",
     ),
+    "NearestByJoin": (
+        "NEAREST BY",
+        "Spark tells rows apart by numbers that it draws at random",
+        "join LATERAL (SELECT ... ORDER BY ... LIMIT n)",
+    ),
 }
+# What an optimiser may rewrite a query with, and no value of a view may depend on.
+_DRAWN = {"Uuid", "Rand", "Randn", "MonotonicallyIncreasingID", "SparkPartitionID"}
 _SPECIAL_TIMES = {"now", "today", "tomorrow", "yesterday"}  # texts that Spark casts to times
+_PARSED = ("Cast", "ParseToTimestamp", "ParseToDate")  # texts as times
 _CURRENT = {
     "CurrentTimestamp": "the current time",
     "CurrentDate": "the current time",
@@ -44,6 +52,7 @@ _CURRENT = {
     "CurrentDatabase": "the session",
     "CurrentCatalog": "the session",
     "CurrentTimeZone": "the session",
+    "CurrentPath": "the session",
     "SparkPartitionID": "how Spark splits the work",
     "MonotonicallyIncreasingID": "how Spark splits the work",
     "InputFileName": "files",
@@ -101,6 +110,23 @@ def refuse(c: Catalyst, analyzed: Any, what: str) -> None:
     c.walk(analyzed, visit)
 
 
+def refuse_drawn(c: Catalyst, optimized: Any, what: str) -> None:
+    """Raise UnsupportedSQL if the optimiser has brought in what differs from run to run.
+
+    By the text alone nobody would expect it; each construct that is known has a message of its own.
+    """
+
+    def visit(node: Any, is_expression: bool) -> None:
+        if is_expression and c.kind(node) in _DRAWN:
+            raise UnsupportedSQL(
+                f"{what} cannot be maintained: Spark computes it with {node.prettyName()}(), whose "
+                "value differs each time. Instead, write it with joins and subqueries"
+            )
+
+    if not optimized.deterministic():  # one look at most plans is enough
+        c.walk(optimized, visit)
+
+
 def _now(depends: str) -> tuple[str, str]:
     return (
         f"it depends on {depends}, not on a table",
@@ -111,15 +137,24 @@ def _now(depends: str) -> tuple[str, str]:
 def _special_time(c: Catalyst, node: Any) -> str | None:
     """How a cast or a literal of the current time is written; None for everything else."""
     kind = c.kind(node)
-    if kind not in ("Cast", "Literal"):
+    if kind not in ("Literal", *_PARSED):
         return None
     if not str(node.dataType().typeName()).startswith(("date", "timestamp")):
         return None
-    if kind == "Cast" and not node.child().foldable():
+    if kind == "Literal":  # TIMESTAMP 'now'
+        written = _written(node, "")
+        return written if _is_special(*re.findall(r"'([^']*)'", written)) else None
+    text = c.children(node)[0]
+    if not text.foldable() or str(text.dataType().typeName()) != "string":
         return None
-    written = _written(node, str(node.child().sql()) if kind == "Cast" else "")
-    words = re.findall(r"'\s*(\w+)\b[^']*'", written)
-    return written if any(word.lower() in _SPECIAL_TIMES for word in words) else None
+    return _written(node, str(node.sql())) if _is_special(str(text.eval(None))) else None
+
+
+def _is_special(*texts: str) -> bool:
+    """Whether one of these is, to Spark, a time that moves on: alone, or before a time zone."""
+    return any(
+        re.split(r"\W", text.strip(), maxsplit=1)[0].lower() in _SPECIAL_TIMES for text in texts
+    )
 
 
 def _aggregate_of(c: Catalyst, window: Any) -> int:

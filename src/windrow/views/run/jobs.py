@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from windrow.errors import DataError, StorageError, WindrowError
 from windrow.spark.catalyst import Catalyst
 from windrow.spark.errors import known_errors
+from windrow.spark.plans import active
 from windrow.storage.leases import Lease, claim, drop_leases, found_leases
 from windrow.storage.names import new_id
 from windrow.storage.store import Store
@@ -126,7 +127,7 @@ class ViewJob:
             return self._run(frames, frame, run)
         frames = self._frames(partitions, fill)
         try:
-            frame = frames.view(self.plan)
+            frame = self._frame(frames)
             self.stages = tuple(frames.operators)
             reported = self._run(frames, frame, run)
         finally:
@@ -139,7 +140,7 @@ class ViewJob:
         """The job on one partition, analysed, planned and compiled once."""
         if self._prepared is None:
             frames = self._frames(None)
-            frame = frames.view(self.plan)
+            frame = self._frame(frames)
             if self.catalyst.has_exchange(frame):
                 raise AssertionError(f"view {self.name}: a job on one partition exchanges rows")
             self._prepared = frames, frame
@@ -150,6 +151,11 @@ class ViewJob:
         if partitions is not None:
             self.catalyst.spark.conf.set("spark.sql.shuffle.partitions", str(partitions))
         return Frames(self.catalyst, job, self.places, partitions, fill, tapped)
+
+    def _frame(self, frames: Frames) -> DataFrame:
+        # What types are allowed is asked of the active session, whenever a plan is put together.
+        with active(self.catalyst.spark):
+            return frames.view(self.plan)
 
     def _run(self, frames: Frames, frame: DataFrame, run: Run) -> Reported:
         try:
@@ -185,7 +191,7 @@ class ViewJob:
         try:
             frames = self._frames(None, tapped=True)
             try:
-                frame = frames.view(self.plan)
+                frame = self._frame(frames)
                 execute = functools.partial(_execute, frames.job, frame)
                 return Diagnosis(frames, run, execute).culprit()
             finally:

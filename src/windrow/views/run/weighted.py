@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from windrow.rows.hashing import hash_rows
-from windrow.rows.types import canonical_schema, conform, single_chunk
+from windrow.rows.types import canonical_schema, conform, single_chunk, table_of_columns
 from windrow.updates import DIFF, TIME, int64_values
 from windrow.words.consolidation import consolidate_unsorted
 from windrow.words.groups import group_rows
@@ -77,7 +77,7 @@ def chunks(table: pa.Table) -> list[pa.Array]:
 def take(table: pa.Table, positions: np.ndarray) -> pa.Table:
     """Some rows of a table, which may have no columns at all."""
     if not table.num_columns:
-        return table
+        return table_of_columns([], table.schema, positions.size)
     taken = table.take(pa.array(positions))
     return pa.table(chunks(taken), schema=table.schema)
 
@@ -86,7 +86,7 @@ def concatenated(several: Sequence[Weighted]) -> Weighted:
     """All of them; they have the same columns."""
     rows = pa.concat_tables([one.rows for one in several])
     weights = np.concatenate([one.weights for one in several])
-    return Weighted(pa.table(chunks(rows), schema=rows.schema), weights)
+    return Weighted(table_of_columns(chunks(rows), rows.schema, weights.size), weights)
 
 
 def _words(columns: Sequence[pa.Array], rows: int) -> np.ndarray:

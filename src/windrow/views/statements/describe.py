@@ -169,6 +169,29 @@ def type_of(field: Any) -> str:
     return str(field.metadata.get(_RAW_TYPE) or field.dataType.simpleString())
 
 
+def _declared(field: Any) -> str:
+    """The type of a column as a statement declares it."""
+    raw = field.metadata.get(_RAW_TYPE)
+    return str(raw).upper() if raw else sql_type(field.dataType)
+
+
+def sql_type(type_: Any) -> str:
+    """A type of Spark in SQL; fields keep their names as they are."""
+    from pyspark.sql.types import ArrayType, MapType, StructType
+
+    if isinstance(type_, StructType):
+        fields = [
+            f"{sql_name(f.name)}: {sql_type(f.dataType)}{'' if f.nullable else ' NOT NULL'}"
+            for f in type_
+        ]
+        return f"STRUCT<{', '.join(fields)}>"
+    if isinstance(type_, ArrayType):
+        return f"ARRAY<{sql_type(type_.elementType)}>"
+    if isinstance(type_, MapType):
+        return f"MAP<{sql_type(type_.keyType)}, {sql_type(type_.valueType)}>"
+    return str(type_.simpleString()).upper()
+
+
 def create_text(relation: Relation) -> str:
     """The statement that creates a relation."""
     definition = relation.definition
@@ -186,7 +209,7 @@ def create_text(relation: Relation) -> str:
     defaults = definition.get("defaults") or {}
     lines = []
     for field in relation.schema:
-        line = f"  {sql_name(field.name)} {type_of(field).upper()}"
+        line = f"  {sql_name(field.name)} {_declared(field)}"
         line += "" if field.nullable else " NOT NULL"
         line += f" DEFAULT {defaults[field.name]}" if field.name in defaults else ""
         note = field.metadata.get("comment")
