@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from asking import ask, rows
+from view_cases import RELEASE, release
 
 import windrow as wr
 from windrow.errors import (
@@ -237,6 +238,38 @@ def test_a_view_keeps_the_settings_it_was_created_with(project: wr.Project) -> N
     assert ask(project, "SELECT h FROM v") == [(10,), (11,), (9,)]
     assert rows(project.read("v", time)) == [(10,), (9,)]
     assert ask(project, "SELECT hour(ts) FROM t") == [(0,), (1,), (2,)]
+
+
+def test_settings_of_a_view_are_there_when_the_project_is_opened_again(
+    project: wr.Project, spark: Any
+) -> None:
+    project.sql("CREATE TABLE t (k INT, n BIGINT, d DECIMAL(38))")
+    project.sql("INSERT INTO t VALUES (1, 9223372036854775807, 9e37BD)")
+    project.sql("SET spark.sql.groupByOrdinal = false")
+    project.sql("CREATE MATERIALIZED VIEW ordinal AS SELECT count(*) AS c FROM t GROUP BY 1")
+    project.sql("SET spark.sql.ansi.enabled = false")
+    sums = "sum(n) AS n, sum(d) AS d, avg(d) AS a, avg(n) AS x, sum(DISTINCT n) AS u"
+    project.sql(f"CREATE MATERIALIZED VIEW wraps AS SELECT k, {sums} FROM t GROUP BY k")
+    project.close()
+    again = wr.Project(project._store.uri, spark=spark, progress=False)
+    again.sql("INSERT INTO t VALUES (1, 9223372036854775807, 9e37BD), (1, 1, 9e37BD)")
+    assert ask(again, "SELECT * FROM ordinal") == [(3,)]
+    ((_, n, d, a, x, u),) = ask(again, "SELECT * FROM wraps")
+    assert (n, d, a, u) == (-1, None, None, -(2**63))
+    assert x == pytest.approx(2 / 3 * 2**63)
+    again.sql("DELETE FROM t WHERE n > 1")
+    ((_, n, d, _, _, _),) = ask(again, "SELECT * FROM wraps")
+    assert (n, d) == (1, 9 * 10**37)
+
+
+@pytest.mark.skipif(release(RELEASE) < (4, 3), reason="older releases do not have it everywhere")
+def test_types_that_a_setting_allows(project: wr.Project) -> None:
+    project.sql("SET spark.sql.timeType.enabled = true")
+    project.sql("CREATE TABLE t (k INT, at TIME(6))")
+    project.sql("INSERT INTO t VALUES (1, TIME '10:00:00'), (2, NULL)")
+    project.sql("CREATE MATERIALIZED VIEW v AS SELECT at, count(*) AS n FROM t GROUP BY at")
+    project.sql("INSERT INTO t VALUES (3, TIME '10:00:00')")
+    assert ask(project, "SELECT n FROM v ORDER BY n") == [(1,), (2,)]
 
 
 # Rows

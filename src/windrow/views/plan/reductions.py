@@ -24,6 +24,8 @@ from pyspark.sql.types import (
     DataType,
     DateType,
     DecimalType,
+    DoubleType,
+    FloatType,
     NumericType,
     StringType,
     TimestampNTZType,
@@ -178,11 +180,20 @@ class _Reductions:
     def _declared(self, kind: str, what: Any, type_: DataType) -> Function | None:
         if not isinstance(type_, NumericType):
             return None
+        adds_up = kind == "Sum" or (kind == "Average" and isinstance(type_, DecimalType))
+        if adds_up and not self._overflow_fails(type_):
+            return None  # Spark says what a sum is that does not fit
         if kind == "Sum":
             return Sum() if what.toString().startswith("sum(") else None  # not try_sum
         if kind == "Average":
             return Avg() if what.toString().startswith("avg(") else None
         return _MOMENTS.get(kind)
+
+    def _overflow_fails(self, type_: DataType) -> bool:
+        """Whether a sum that does not fit its type is an error, as states take it to be."""
+        if isinstance(type_, FloatType | DoubleType):
+            return True
+        return str(self._c.spark.conf.get("spark.sql.ansi.enabled")).lower() == "true"
 
     def _count(self, function: Any, children: Sequence[Any], condition: Any, result: Any) -> bool:
         c = self._c
