@@ -37,6 +37,8 @@ from online_feast import FEAST, check_same, feast_server, load_feast, write_valu
 from online_kafka import streamed
 from resident import fill_free_memory
 from windrow import agg
+from windrow.spark.jars import with_jars
+from windrow.spark.session import local_session
 
 WEEK = 7 * 86_400_000
 EVENTS = 50  # of a key
@@ -212,7 +214,9 @@ def over_stores(folder: Path, args: argparse.Namespace) -> dict[str, Any]:
     found: dict[str, Any] = {}
     write_views(folder, args.keys)
     group = definitions(folder)
-    project = wr.Project(folder / "state", progress=False)
+    # A JVM knows the jars that it was started with, and the stream from Kafka comes later.
+    spark = local_session("windrow-bench", **with_jars({}))
+    project = wr.Project(folder / "state", spark=spark, progress=False)
     project.upload(group, as_of=AT)  # arranges the events, and loads what is compiled
     fill_free_memory()
     began = time.perf_counter()
@@ -223,12 +227,12 @@ def over_stores(folder: Path, args: argparse.Namespace) -> dict[str, Any]:
     if "fetch" in args.only:
         found |= {f"fetch_us_{k}": v for k, v in fetched(project, args.keys).items()}
     with redis(folder) as address:
-        other = wr.Project(folder / "state", progress=False, online=address)
+        other = wr.Project(folder / "state", spark=spark, progress=False, online=address)
         other.upload(group, as_of=AT)
         if "fetch" in args.only:
             found |= {f"fetch_redis_us_{k}": v for k, v in fetched(other, args.keys).items()}
             say(f"fetched: {found}")
-        project.spark.stop()  # its threads would take part
+        spark.stop()  # its threads would take part
         if "feast" in args.only and FEAST.exists():
             found |= beside_feast(other, folder, address, args.keys, args.seconds, args.rounds)
             say(f"beside Feast: {found}")
