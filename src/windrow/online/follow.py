@@ -26,8 +26,9 @@ from windrow.online.served import ServedGroup
 from windrow.online.stores.store import RecordStore
 from windrow.online.upload import serve_group
 from windrow.sources.pieces import Piece
+from windrow.sources.spans import SpanRows
 from windrow.spark.session import Engine
-from windrow.spark.tasks import Written, run_writers
+from windrow.spark.tasks import Written, run_numbered, run_writers
 from windrow.storage.store import Store
 from windrow.time import now_millis
 from windrow.updates import DIFF
@@ -163,13 +164,20 @@ class Follower:
     def _run(
         self, generation: Generation, source: int, piece: Piece, span: tuple[int, int]
     ) -> dict[str, int]:
-        frame = piece.during(span, self._engine).frame()
-        names = frame.columns
         assert piece.shard is not None
         parts = [p for p in piece.shard.parts() if p.time[1] >= span[0] and p.time[0] < span[1]]
-        apply = _Application(generation, source, span[1], self._records, tuple(names))
-        frame = self._partitioned(frame, sum(part.rows for part in parts), len(names))
-        written = run_writers(frame, self._root, apply)
+        rows = sum(part.rows for part in parts)
+        names = tuple(column.name for column in piece.columns)
+        apply = _Application(generation, source, span[1], self._records, names)
+        read = SpanRows.of(piece, span) if rows <= _TOGETHER else None
+        if read is not None:
+            written = run_numbered(
+                self._engine.given, 1, self._root, lambda _: apply(read.batches())
+            )
+        else:
+            frame = piece.during(span, self._engine).frame()
+            frame = self._partitioned(frame, rows, len(names))
+            written = run_writers(frame, self._root, apply)
         return dict(written.counters)
 
     def _partitioned(self, frame: DataFrame, rows: int, columns: int) -> DataFrame:

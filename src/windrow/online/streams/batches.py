@@ -52,12 +52,16 @@ class Done:
 
 @dataclass(frozen=True)
 class Batches:
-    """Takes in the micro-batches of one stream; `mark` names the query that makes them."""
+    """Takes in the micro-batches of one stream; `mark` names the query that makes them.
+
+    `parse` is what the parser does, prepared.
+    """
 
     name: str
     shard: Shard
     reader: Reader
     parser: Parser
+    parse: Callable[[DataFrame], DataFrame]
     quarantine: Quarantine
     mark: Callable[[], str]
 
@@ -101,7 +105,7 @@ class Batches:
         """Write parts; what is to be set aside is committed here."""
         try:
             messages = self.reader.messages(batch)
-            frame = None if messages is None else self.parser.parse(messages)
+            frame = None if messages is None else self.parse(messages)
             written = self._run(frame, writer, [])
         except StorageUnavailableError:
             raise  # later it may work

@@ -41,6 +41,7 @@ from windrow.sources.definitions import EntitySource, Source
 from windrow.sources.stream_columns import declared_columns
 from windrow.sources.stream_shard import create_stream, open_stream, stream_uri
 from windrow.sources.streams import FolderStream
+from windrow.spark.prepared import Prepared
 from windrow.spark.schemas import arrow_to_spark_schema
 from windrow.spark.session import Engine
 from windrow.spark.settings import fixed_session, is_remote
@@ -142,7 +143,8 @@ class StreamRun:
         self._check_checkpoint(shard)
         self._check_folder(shard)
         quarantine = Quarantine.of(self.root, self.name)
-        batches = Batches(self.name, shard, reader, parser, quarantine, self._mark)
+        parse = Prepared(parser.parse)
+        batches = Batches(self.name, shard, reader, parser, parse, quarantine, self._mark)
         self.figures.begin(self.name)
         self.failed, self._stopping = None, False
         try:
