@@ -116,13 +116,17 @@ class Project:
     def __exit__(self, *error: object) -> None:
         self.close()
 
-    def sql(self, text: str) -> DataFrame | None:
+    def sql(
+        self, text: str, args: Mapping[str, Any] | Sequence[Any] | None = None
+    ) -> DataFrame | None:
         """Run one statement of SQL over the tables, sources and views of the project.
 
         A query gives its rows, and so do SHOW and DESCRIBE; other statements give None. A query
         sees everything that was committed before it; views that it reads are brought up to date.
+        `args` are the values of its parameters: a mapping, for those that the text has as `:name`,
+        or a list, for `?`.
         """
-        return self._statements.run(text)
+        return self._statements.run(text, args)
 
     def table(self, name: str) -> Table:
         """A table of the project, to insert, delete and apply changes from Python."""

@@ -12,6 +12,7 @@ from windrow.features.definitions import Join
 from windrow.sources.definitions import Source, check_name
 from windrow.spark import statements as st
 from windrow.spark.nodes import java
+from windrow.spark.parameters import Args, bound
 from windrow.spark.parsing import parse
 from windrow.spark.plans import active, frame_of
 from windrow.spark.progress import Progress, Silent
@@ -79,8 +80,10 @@ class Statements:
             self.views.close()
         self.history.close()
 
-    def run(self, text: str) -> DataFrame | None:
+    def run(self, text: str, args: Args | None = None) -> DataFrame | None:
         """Run one statement. Queries give their rows, SHOW and its like a small table."""
+        if args is not None:
+            text = bound(self.relations.session, text, args)
         statement = parse(self.relations.session, text)
         self.history.refresh()
         return self._run(statement)
