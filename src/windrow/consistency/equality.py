@@ -15,13 +15,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numba import njit
 
 from windrow.consistency.sketches import Sketch
 from windrow.errors import SchemaError
+from windrow.rows.hashing import fixed_width
 from windrow.rows.lists import list_parts
 from windrow.rows.types import canonical_type, canonical_values, is_nested, single_chunk
 
@@ -70,13 +73,10 @@ def compare(
     Most are the same, which one pass over both tells; only the others are looked at closely.
     """
     online, offline = aligned(single_chunk(online), single_chunk(offline))
-    same = _identical(online, offline)
-    if same is None:
+    outcomes, errors = np.empty(len(online), np.int8), np.zeros(len(online))
+    others = _first_look(online, offline, rule, outcomes)
+    if others is None:
         return _compare(online, offline, rule, beside)
-    outcomes, errors = np.zeros(len(online), np.int8), np.zeros(len(online))
-    if rule.counts or online.null_count:
-        outcomes[~_there(online, rule)] = Outcome.BOTH_EMPTY
-    others = np.flatnonzero(~same)
     if others.size:
         places = pa.array(others)
         known = None if beside is None else beside.take(places)
@@ -85,21 +85,54 @@ def compare(
     return Compared(outcomes, errors)
 
 
-def _identical(online: pa.Array, offline: pa.Array) -> np.ndarray | None:
-    """Where both have the same value, or both none; None if that is not told at a glance."""
+def _first_look(
+    online: pa.Array, offline: pa.Array, rule: Rule, outcomes: np.ndarray
+) -> np.ndarray | None:
+    """The outcomes of pairs with the very same value, or none; returns the places of all others.
+
+    None if that is not told at a glance.
+    """
     type_ = online.type
     if is_nested(type_) or t.is_null(type_):
         return None
-    if (t.is_integer(type_) or t.is_floating(type_)) and not t.is_float16(type_):
-        a, b = (v.fill_null(0) if v.null_count else v for v in (online, offline))
-        same: np.ndarray = a.to_numpy(zero_copy_only=False) == b.to_numpy(zero_copy_only=False)
-    else:
-        found = pc.fill_null(pc.equal(online, offline), True)  # the next line says otherwise
-        same = found.to_numpy(zero_copy_only=False)
+    if t.is_int64(type_) or t.is_float64(type_):
+        dtype = np.int64 if t.is_int64(type_) else np.float64
+        a, b = (fixed_width(one).view(dtype) for one in (online, offline))
+        others: np.ndarray = _look(a, b, _valid(online), _valid(offline), rule.counts, outcomes)
+        return others
+    same = pc.fill_null(pc.equal(online, offline), True).to_numpy(zero_copy_only=False)
     if online.null_count or offline.null_count:
-        a, b = (v.is_valid().to_numpy(zero_copy_only=False) for v in (online, offline))
-        same = same & (a == b)
-    return same
+        valid = [one.is_valid().to_numpy(zero_copy_only=False) for one in (online, offline)]
+        same = same & (valid[0] == valid[1])
+    outcomes[:] = np.where(_there(online, rule), Outcome.EQUAL, Outcome.BOTH_EMPTY)
+    return np.flatnonzero(~same)
+
+
+def _valid(values: pa.Array) -> np.ndarray:
+    """Whether each value is there; of no length if all are."""
+    if not values.null_count:
+        return np.zeros(0, np.bool_)
+    valid: np.ndarray = values.is_valid().to_numpy(zero_copy_only=False)
+    return valid
+
+
+_EQUAL, _BOTH_EMPTY = int(Outcome.EQUAL), int(Outcome.BOTH_EMPTY)
+
+
+@njit(cache=True, nogil=True)
+def _look(a: Any, b: Any, a_valid: Any, b_valid: Any, counts: Any, outcomes: Any) -> Any:
+    others = np.empty(a.size, np.int64)
+    found = 0
+    for i in range(a.size):
+        there = a_valid.size == 0 or a_valid[i]
+        if there != (b_valid.size == 0 or b_valid[i]) or (there and a[i] != b[i]):
+            others[found] = i
+            found += 1
+        elif there and not (counts and a[i] == 0):
+            outcomes[i] = _EQUAL
+        else:
+            outcomes[i] = _BOTH_EMPTY
+    return others[:found]
 
 
 def _compare(online: pa.Array, offline: pa.Array, rule: Rule, beside: pa.Array | None) -> Compared:
