@@ -8,9 +8,10 @@ beside. Everything runs several times, in memory that the machine has (`resident
 compared.
 
 Then the same over tables of two sizes by turns, reductions over trips of taxis (`views_taxi`), the
-first rows by each plan (`views_topk`), and the queries of TPC-H (`views_tpch`).
+first rows by each plan (`views_topk`), one more join where all arrangements exist (`views_delta`),
+and the queries of TPC-H (`views_tpch`).
 
-    python benchmarks/views.py [--scale 1.0] [--repeats 5] [--skip growth taxi topk tpch]
+    python benchmarks/views.py [--scale 1.0] [--repeats 5] [--skip growth taxi topk delta tpch]
     python benchmarks/views.py --only taxi taxi_growth
 """
 
@@ -28,6 +29,7 @@ from typing import Any
 from peak_memory import PeakMemory
 from resident import fill_free_memory
 from views_data import DIMS, FACTS, Changes, by_turns, ratio, say, timed, write_dims, write_facts
+from views_delta import delta_extra
 from views_taxi import taxi, taxi_growth
 from views_topk import topk_costs
 from views_tpch import measured as tpch
@@ -35,7 +37,7 @@ from views_tpch import measured as tpch
 MEMORY = "4g"  # of the JVM, for Spark's joins
 ROWS, CHANGES = 10_000_000, 10_000
 GROWTH = (1_000_000, 20_000_000)
-SECTIONS = ("joins", "growth", "taxi", "taxi_kept", "taxi_growth", "topk", "tpch")
+SECTIONS = ("joins", "growth", "taxi", "taxi_kept", "taxi_growth", "topk", "delta", "tpch")
 TOPK_SHARE = 0.1  # of the rows; a stack of eight levels stores most of them eight times
 
 VIEWS = {
@@ -215,6 +217,8 @@ def main() -> None:
                 out |= taxi_growth(spark, root, sizes, repeats)
             if "topk" in wanted:
                 out |= topk_costs(spark, root / "topk", int(rows * TOPK_SHARE), repeats=repeats)
+            if "delta" in wanted:
+                out |= delta_extra(spark, root / "delta", rows, repeats)
             if "tpch" in wanted:
                 out |= tpch(spark, root, str(options.scale), repeats)
         out["memory_mib"] = memory.peak
