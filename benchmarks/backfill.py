@@ -490,7 +490,7 @@ def main() -> None:
         system, events, queries, folder = options.only
         run_only(system, Path(events), Path(queries), Path(folder))
         return
-    with tempfile.TemporaryDirectory(prefix="windrow-bench-") as folder:
+    with tempfile.TemporaryDirectory(prefix="windrow-bench-", ignore_cleanup_errors=True) as folder:
         found = measure(Path(folder), options)
     print(json.dumps({k: round(v, 4) if isinstance(v, float) else v for k, v in found.items()}))
 

@@ -200,7 +200,7 @@ def main() -> None:
     options = parser.parse_args()
     rows = int(ROWS * options.scale)
     out: dict[str, Any] = {"rows": rows, "changes": CHANGES}
-    with tempfile.TemporaryDirectory(prefix="windrow-bench-") as folder:
+    with tempfile.TemporaryDirectory(prefix="windrow-bench-", ignore_cleanup_errors=True) as folder:
         os.environ.setdefault("WINDROW_CACHE", f"{folder}/cache")
         spark = session()
         root, repeats = Path(folder), options.repeats

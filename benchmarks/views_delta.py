@@ -118,7 +118,7 @@ def main() -> None:
     parser.add_argument("--scale", type=float, default=1.0, help="1.0 is 10 M items")
     parser.add_argument("--repeats", type=int, default=5)
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="windrow-bench-") as folder:
+    with tempfile.TemporaryDirectory(prefix="windrow-bench-", ignore_cleanup_errors=True) as folder:
         os.environ.setdefault("WINDROW_CACHE", f"{folder}/cache")
         from windrow.spark.session import local_session
 

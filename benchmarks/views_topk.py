@@ -154,7 +154,7 @@ def main() -> None:
     parser.add_argument("--k", type=int, nargs="*", default=list(KS))
     parser.add_argument("--plans", nargs="*", default=list(PLANS), choices=PLANS)
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="windrow-bench-") as folder:
+    with tempfile.TemporaryDirectory(prefix="windrow-bench-", ignore_cleanup_errors=True) as folder:
         os.environ.setdefault("WINDROW_CACHE", f"{folder}/cache")
         spark = local_session("bench-views-topk", cores=str(os.cpu_count()))
         spark.sparkContext.setLogLevel("ERROR")

@@ -253,7 +253,9 @@ def main() -> None:
     parser.add_argument("--only", choices=("fill", "ticks", "sharing"))
     parser.add_argument("--folder", type=Path, help="where tables and views are kept")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="windrow-bench-") as temporary:
+    with tempfile.TemporaryDirectory(
+        prefix="windrow-bench-", ignore_cleanup_errors=True
+    ) as temporary:
         folder = options.folder or Path(temporary)
         folder.mkdir(exist_ok=True)
         os.environ.setdefault("WINDROW_CACHE", f"{folder}/cache")

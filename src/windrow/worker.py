@@ -8,6 +8,9 @@ seconds. Sessions that Windrow starts use it (`spark.python.daemon.module`); set
 from __future__ import annotations
 
 import importlib
+import os
+from collections.abc import Callable
+from typing import Any
 
 
 def load() -> None:
@@ -34,11 +37,24 @@ def load() -> None:
         consolidate_words(words, np.ones(3, np.int64), columns)
 
 
+def without_trace(worker: Callable[..., int]) -> Callable[..., int]:
+    """A worker that ends in silence when Spark reads no further: a query with LIMIT has enough."""
+
+    def run(*args: Any) -> int:
+        try:
+            return worker(*args)
+        except BrokenPipeError:
+            os._exit(1)  # a fork of the daemon, which would print how it ended
+
+    return run
+
+
 if __name__ == "__main__":
-    from pyspark.daemon import manager
+    from pyspark import daemon
 
     from windrow.spark.heap import freeze_modules
 
     load()
     freeze_modules()
-    manager()
+    daemon.worker = without_trace(daemon.worker)
+    daemon.manager()
