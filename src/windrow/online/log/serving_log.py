@@ -36,7 +36,9 @@ VALUES = 500_000  # held in memory, at most
 EVERY = 5.0  # seconds between two commits
 ROWS = 50_000  # that are committed before that
 _PAUSE = 0.0  # seconds between two columns: the other threads have their turn, and this one next
-_LOOK = 0.5  # seconds between two looks at what waits: a table costs more than a row of it
+# Seconds between two looks at what waits: a table costs more than a row of it, but handing over
+# what half a second brought takes several milliseconds of the interpreter, which requests wait for.
+_LOOK = 0.05
 _AT_EXIT = 5.0  # seconds for what is left when a process ends
 _UPKEEP = 3600.0  # seconds between two looks at whether files can be merged or removed
 # A fresh interpreter: merging must not share this one with requests.
