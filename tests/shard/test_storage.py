@@ -479,6 +479,7 @@ KEYS = st.lists(
 @example("a//b")
 @example("a/../b")
 @example("a\\b")
+@example("\x85")
 def test_a_shard_at_any_key(s3_options: dict[str, str], key: str) -> None:
     folder = f"s3://shards/{new_id()}"
     beside = unquote(key.replace("?", "/").replace("#", "/"))  # what another reading leads to

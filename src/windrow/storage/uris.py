@@ -17,7 +17,7 @@ from windrow.errors import OptionError
 _REMOTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 _FILE = re.compile(r"file:/", re.IGNORECASE)
 _ESCAPE = re.compile(r"%[0-9A-Fa-f]{2}")
-_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
 def place_of(uri: Any) -> str:
