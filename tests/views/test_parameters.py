@@ -65,6 +65,17 @@ def test_views_keep_them_as_literals(sales: wr.Project, tmp_path: Path, spark: A
     assert ask(again, "SELECT * FROM some") == [(2,), (3,), (5,)]
 
 
+def test_statements_that_spark_does_not_know(sales: wr.Project) -> None:
+    create = "MATERIALIZED VIEW some (x, `y z`) AS SELECT id, shop FROM sales WHERE shop = :shop;"
+    sales.sql(f"CREATE {create}", {"shop": "Oslo"})
+    assert ask(sales, "SELECT x, `y z` FROM some") == [(2, "Oslo")]
+    sales.sql(f"CREATE OR REPLACE {create}", {"shop": "it's \\ ; :id"})
+    assert ask(sales, "SELECT x FROM some") == [(1,)]
+    sales.sql("REFRESH MATERIALIZED VIEW some", {})
+    sales.sql("ALTER MATERIALIZED VIEW some SET TBLPROPERTIES ('online' = 'x')", {})
+    sales.sql("DROP MATERIALIZED VIEW some", {})
+
+
 @pytest.mark.parametrize(
     ("text", "args"),
     [

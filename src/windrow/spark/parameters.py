@@ -13,6 +13,7 @@ from py4j.protocol import Py4JError
 
 from windrow.errors import OptionError
 from windrow.spark.nodes import java
+from windrow.spark.parsing import for_spark
 from windrow.spark.plans import active, expression_of, seq
 from windrow.spark.sql_errors import sql_errors
 
@@ -29,20 +30,20 @@ def bound(session: SparkSession, text: str, args: Args) -> str:
     if isinstance(args, str | bytes) or not isinstance(args, Mapping | Sequence):
         raise OptionError(
             f"args is {args!r}; give a mapping of names to values, for parameters such as :name, "
-            "or a list of values, for each ? one"
+            "or a list of values, one for each ?"
         )
     handler = java(session, _HANDLER)
-    named = isinstance(args, Mapping)
-    given = args if isinstance(args, Mapping) else dict(enumerate(args, 1))
+    # What Spark cannot read stands before all parameters, and stays as it is.
+    readable = for_spark(text)
+    head = max((at + 1 for at in range(len(text)) if text[at] != readable[at]), default=0)
     with active(session), sql_errors():
-        literals = _literals(session, given)
-        if named:
-            found = handler.substituteNamedParameters(text, literals)
+        if isinstance(args, Mapping):
+            found = handler.substituteNamedParameters(readable, _literals(session, args))
         else:
-            found = handler.substitutePositionalParameters(
-                text, seq(session, [literals.apply(str(place)) for place in given])
-            )
-    return str(found._1())
+            literals = _literals(session, dict(enumerate(args, 1)))
+            values = [literals.apply(str(place)) for place in range(1, len(args) + 1)]
+            found = handler.substitutePositionalParameters(readable, seq(session, values))
+    return text[:head] + str(found._1())[head:]
 
 
 def _literals(session: SparkSession, given: Mapping[Any, Any]) -> Any:

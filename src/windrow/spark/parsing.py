@@ -46,12 +46,18 @@ def parse(session: SparkSession, text: str) -> Statement:
     own = _own(cut)
     if own is not None:
         return own
-    parsed, columns = _without_columns(cut)
-    replaced = _or_replace(parsed) or _altered(parsed)
+    unlisted, columns = _without_columns(cut)
+    readable = for_spark(cut)
     with sql_errors(), active(session):
-        plan = session._jsparkSession.sessionState().sqlParser().parsePlan(replaced or parsed)
-    statement = Reading(cut, replace=replaced is not None).statement(plan)
+        plan = session._jsparkSession.sessionState().sqlParser().parsePlan(readable)
+    statement = Reading(cut, replace=readable != unlisted).statement(plan)
     return _with_columns(statement, columns) if columns else statement
+
+
+def for_spark(text: str) -> str:
+    """A statement as Spark can read it: what it does not know is blank, all else in its place."""
+    parsed, _ = _without_columns(text)
+    return _or_replace(parsed) or _altered(parsed) or parsed
 
 
 def _without_columns(text: str) -> tuple[str, tuple[str, ...]]:
