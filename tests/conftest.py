@@ -103,10 +103,21 @@ def disk() -> Iterator[Disk]:
 
 # A process of its own: delta-rs may hold the interpreter's lock while it waits for the store, so
 # a server in a thread of this process would never answer. It ends when its input is closed.
+# One request at a time: moto looks whether an object is there, and then puts it, so that of two
+# conditional puts at once both could succeed, which no object store lets happen.
 S3_SERVER = """
-import logging, sys
+import logging, sys, threading
+from moto.moto_server.werkzeug_app import DomainDispatcherApplication
 from moto.server import ThreadedMotoServer
 
+class OneAtATime(DomainDispatcherApplication):
+    turn = threading.Lock()
+
+    def __call__(self, *args):
+        with self.turn:
+            return super().__call__(*args)
+
+sys.modules["moto.moto_server.threaded_moto_server"].DomainDispatcherApplication = OneAtATime
 logging.getLogger("werkzeug").setLevel(logging.ERROR)
 server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
 server.start()

@@ -16,6 +16,7 @@ from typing import Any
 
 from windrow.commands.arguments import parser
 from windrow.errors import WindrowError
+from windrow.priority import give_way
 
 REFUSED = 2  # argparse uses the same for arguments that it cannot read
 VERBOSE = "WINDROW_VERBOSE"  # the same, by the environment
@@ -58,6 +59,8 @@ def _run(args: argparse.Namespace) -> int:
         return 0
     if getattr(args, "verbose", False):
         os.environ[VERBOSE] = "1"
+    if getattr(args, "background", False):
+        give_way()  # before anything is started
     if args.command == "doctor":
         return _doctor(args)
     if args.command == "sql":

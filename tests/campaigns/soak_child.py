@@ -21,6 +21,7 @@ from typing import Any
 
 import windrow as wr
 from windrow import agg
+from windrow.priority import give_way
 from windrow.spark.session import local_session
 from windrow.time import now_millis
 
@@ -156,4 +157,5 @@ def _or_die(work: Callable[[], None]) -> None:
 
 
 if __name__ == "__main__":
+    give_way()  # as `windrow stream --background` does
     Child(json.loads(sys.argv[1])).run()

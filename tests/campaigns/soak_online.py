@@ -120,7 +120,7 @@ class Child:
                 stderr=log,
                 text=True,
                 env={**os.environ, "JDK_JAVA_OPTIONS": JAVA_OPTIONS} if quick else None,
-                start_new_session=True,
+                process_group=0,  # in this session: priorities of others hardly count
             )
         threading.Thread(target=self._listen, daemon=True).start()
 

@@ -128,7 +128,7 @@ def test_counts_and_coverage(spark: Any, tmp_path: Path) -> None:
     for query in queries:
         at = millis(query["ts"])
         logged.fetch("activity", [{"user_id": query["user_id"]}], at=at)
-        taken = len(log._taken)
+        taken = log._number
         user, time, row = served.served[-1]
         if taken > before:
             for name in names:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -51,6 +52,19 @@ def test_ctrl_c_ends_what_has_been_started(started: list[Any], tmp_path: Path) -
         signal.signal(signal.SIGINT, before)
     assert [process.returncode for process in started] == [-signal.SIGKILL]
     assert pyspark.SparkContext._gateway is None
+
+
+def test_it_stays_in_its_session(started: list[Any]) -> None:
+    """In a group of its own, that Ctrl-C does not reach. Priorities count within a session."""
+
+    def look() -> None:
+        (process,) = started
+        assert os.getsid(process.pid) == os.getsid(0)
+        assert os.getpgid(process.pid) == process.pid
+        raise InterruptedError  # which ends it
+
+    with pytest.raises(InterruptedError), launching(None):
+        launch_and(look)
 
 
 def test_an_error_ends_it_too_and_its_last_words_are_shown(

@@ -82,6 +82,7 @@ def _add_backfills(commands: Commands, where: Parser, days: Parser) -> None:
     )
     one.add_argument("name", metavar="NAME", help="a join")
     _add_progress(one)
+    _add_background(one)
     one.add_argument(
         "--rows", type=_count, default=5, metavar="N", help="rows to show (default: 5)"
     )
@@ -120,6 +121,7 @@ def _add_views(commands: Commands, where: Parser) -> None:
                 metavar="SECONDS",
                 help="between two looks at the sources (default: 1)",
             )
+        _add_background(one)
 
     one = commands.add_parser(
         "costs", parents=[where], help="what views keep: records, bytes, sharing, estimates"
@@ -145,6 +147,7 @@ def _add_streams(commands: Commands, where: Parser) -> None:
         help="between the starts of two micro-batches, such as 500ms or 2s (default: 500ms)",
     )
     one.add_argument("--metrics", metavar="[HOST:]PORT", help="serve figures there, for Prometheus")
+    _add_background(one)
     commands.add_parser("jars", help="fetch Spark's connector to Kafka, with Maven")
 
 
@@ -160,6 +163,7 @@ def _add_records(commands: Commands, where: Parser) -> None:
         "--as-of", metavar="TIME", help="features can be fetched from then on (default: now)"
     )
     _add_progress(one)
+    _add_background(one)
 
     one = commands.add_parser(
         "fetch", parents=[where], help="the features of a key, as they are served"
@@ -269,6 +273,7 @@ def _add_consistency(commands: Commands, where: Parser, days: Parser) -> None:
             help=f"columns of that log for {what}, where they have other names",
         )
     _add_progress(one)
+    _add_background(one)
 
 
 def _add_progress(one: Parser) -> None:
@@ -277,6 +282,14 @@ def _add_progress(one: Parser) -> None:
         action=argparse.BooleanOptionalAction,
         default=None,
         help="show bars (default: on a terminal)",
+    )
+
+
+def _add_background(one: Parser) -> None:
+    one.add_argument(
+        "--background",
+        action="store_true",
+        help="at the lowest priority: other processes of this machine, such as servers, go first",
     )
 
 

@@ -96,7 +96,8 @@ def _by_tasks(piece: Piece, engine: Engine, keys: pa.Table) -> pa.Table:
                         out.write_table(found)
                     yield bytes(sink.getvalue())
 
-    numbers = engine.given.sparkContext.parallelize(range(rows.tasks), max(rows.tasks, 1))
+    tasks = max(min(rows.tasks, engine.tasks), 1)  # starting one takes as long as reading a file
+    numbers = engine.given.sparkContext.parallelize(range(rows.tasks), tasks)
     with known_errors():
         found = [
             pa.ipc.open_stream(data).read_all() for data in numbers.mapPartitions(read).collect()

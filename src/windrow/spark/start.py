@@ -84,7 +84,7 @@ def launching(log: str | None) -> Iterator[None]:
 
     def launch(command: Any, **options: Any) -> Any:
         # A group of its own: it can be ended with all that it has started.
-        options["start_new_session"] = True
+        options["process_group"] = 0
         if log is None:
             started.append(popen(command, **options))
         else:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +47,20 @@ def logged(tmp_path: Path) -> Store:
         served.log.flush()
     served.close()
     return Store.at(tmp_path)
+
+
+def test_a_daemon_may_start_it_too(logged: Store) -> None:
+    """Multiprocessing allows daemons no children."""
+    program = f"""
+from windrow.online.log.upkeep import start_tending
+from windrow.storage.store import Store
+import multiprocessing
+multiprocessing.current_process()._config["daemon"] = True
+print(start_tending(Store.at({logged.uri!r}), 0).wait())
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (done.stdout.strip(), done.stderr) == ("0", "")
+    assert not any(files(store) for store in all_tables(logged))
 
 
 def test_files_of_the_past_are_merged(logged: Store) -> None:
@@ -153,8 +169,7 @@ def test_a_process_of_its_own_does_it(logged: Store, capfd: pytest.CaptureFixtur
     log = ServingLog(logged, keep=DAY)
     log._tend()
     assert log._tending is not None
-    log._tending.join(60)
-    assert log._tending.exitcode == 0
+    assert log._tending.wait(60) == 0
     assert "windrow" not in capfd.readouterr().err
 
 

@@ -10,6 +10,8 @@ import signal
 import subprocess
 import sys
 import threading
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +23,8 @@ from serving_fake import ALL_KEYS, FRESH, KEYS, NOW, TYPES, Fake
 from serving_worker import Start
 
 from windrow.errors import DataError, StorageError
-from windrow.online.fetched import Fetched
+from windrow.online.fetched import Fetched, Request
+from windrow.online.log import serving_log
 from windrow.online.log.appending import Appender
 from windrow.online.log.aside import AsideWriter
 from windrow.online.log.logged import Logged
@@ -29,6 +32,7 @@ from windrow.online.log.places import log_tables
 from windrow.online.log.reading import Coverage, counts, coverage
 from windrow.online.log.serving_log import Figures, ServingLog
 from windrow.storage.store import Store
+from windrow.time import HOUR
 
 
 def read(root: Path, name: str) -> list[dict[str, Any]]:
@@ -138,6 +142,162 @@ def test_sampling_and_dropping_are_counted(tmp_path: Path, aside: bool) -> None:
     assert first.requests == 500
 
 
+def test_requests_that_come_at_once(
+    tmp_path: Path, aside: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of several names and hours: sampled and dropped as each would be alone, by name."""
+    monkeypatch.setattr(serving_log, "TOGETHER", 1)  # those of a turn
+    monkeypatch.setattr(AsideWriter, "look", 1e6)
+    pick = random.Random(5)
+    draws = [pick.random() for _ in range(500)]
+    drawn, numbers = iter(draws), iter(draws)
+    log = ServingLog(
+        Store.at(tmp_path), rate=0.6, values=1_000, every=1e9, draw=lambda: next(drawn)
+    )
+    due: list[Callable[[], None]] = []
+    if aside:
+        log.write_aside(due.append)
+    logged = Logged(Fake(), log)
+    wanted: list[tuple[str, int, bool, list[int]]] = []
+    expected: dict[str, Counter[str]] = {"activity": Counter(), "training": Counter()}
+    held = 0
+    for _ in range(60):
+        requests = [_random_request(pick) for _ in range(pick.randrange(1, 8))]
+        given = list(zip(requests, logged.fetch_all(requests), strict=True))
+        for settle in due:
+            settle()
+        due.clear()
+        first = requests[0].name
+        given.sort(key=lambda one: one[0].name != first)
+        for request, found in given:
+            assert isinstance(found, Fetched)
+            size, counts = len(request.keys) * (len(found.columns) + 4), expected[request.name]
+            counts["requests"] += 1
+            if next(numbers) >= 0.6:
+                counts["sampled_out"] += 1
+            elif held + size > 1_000:
+                counts["dropped"] += 1
+            else:
+                held += size
+                counts["logged"] += 1
+                users = [key["user_id"] for key in request.keys]
+                wanted.append((request.name, found.at, request.at is not None, users))
+    logged.close()
+    for name, counts in expected.items():
+        assert counts["dropped"]
+        assert logged.log.figures()[name] == Figures(**counts)
+        seen = covered(tmp_path, name)
+        assert (seen.requests, seen.logged) == (counts["requests"], counts["logged"])
+        assert (seen.sampled_out, seen.dropped) == (counts["sampled_out"], counts["dropped"])
+        assert [
+            (
+                row["_log_request"],
+                row["_log_key"],
+                round(row["_log_at"].timestamp() * 1000),
+                row["_log_asked"],
+                row["user_id"],
+            )
+            for row in read(tmp_path, name)
+        ] == [
+            (number, place, at, asked, user)
+            for number, (own, at, asked, users) in enumerate(wanted, 1)
+            if own == name
+            for place, user in enumerate(users)
+        ]
+
+
+def _random_request(pick: random.Random) -> Request:
+    at = pick.choice([None, NOW, NOW - HOUR, NOW + 5 * HOUR])
+    users = [pick.randrange(9) for _ in range(pick.randrange(4))]
+    if pick.random() < 0.7:
+        features = pick.choice([None, ["price_avg_1d"]])
+        return Request("activity", [{"user_id": user} for user in users], at, features)
+    keys = [{"user_id": user, "listing": "rake", "price": 1.5} for user in users]
+    return Request("training", keys, at, None)
+
+
+def test_much_is_written_at_once(
+    tmp_path: Path, aside: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not only after some time: what is held in memory is bounded."""
+    monkeypatch.setattr(serving_log, "FULL", 14 * 3)
+    logged = opened(tmp_path, aside=aside, every=3600)
+    write, written = logged.log._writer.write, threading.Event()
+
+    def write_and_tell(*arguments: Any, **options: Any) -> Any:
+        done = write(*arguments, **options)
+        written.set()
+        return done
+
+    monkeypatch.setattr(logged.log._writer, "write", write_and_tell)
+    for user in range(3):
+        logged.fetch("activity", [{"user_id": user}])
+    assert written.wait(60)
+    assert [row["user_id"] for row in read(tmp_path, "activity")] == [0, 1, 2]
+    logged.close()
+
+
+def stopped(root: Path, said: list[str]) -> tuple[Logged, AsideWriter, int]:
+    """A log that has written one row, and whose process is stopped."""
+    logged = opened(root, aside=True, every=3600, values=10**9, report=said.append)
+    writer = logged.log._writer
+    assert isinstance(writer, AsideWriter)
+    logged.fetch("activity", [{"user_id": -1}])
+    logged.log.flush()
+    assert writer.pid is not None
+    os.kill(writer.pid, signal.SIGSTOP)
+    return logged, writer, writer.pid
+
+
+def test_a_process_that_is_slow_holds_nobody_up(tmp_path: Path) -> None:
+    """What a full pipe has no room for waits in memory, and the process gets it in its order."""
+    logged, writer, pid = stopped(tmp_path, [])
+    keys = [{"user_id": n} for n in range(500)]
+    for _ in range(40):  # some megabytes
+        logged.fetch("activity", keys)
+    assert writer._frames
+    os.kill(pid, signal.SIGCONT)
+    logged.log.flush()
+    assert not writer._frames
+    logged.close()
+    users = [row["user_id"] for row in read(tmp_path, "activity")]
+    assert users == [-1, *list(range(500)) * 40]
+
+
+def test_a_process_that_is_killed_while_its_pipe_is_full(tmp_path: Path) -> None:
+    """What is in the pipe is lost, and counted; what had no room goes to the next process."""
+    said: list[str] = []
+    logged, writer, pid = stopped(tmp_path, said)
+    for number in range(40):
+        logged.fetch("activity", [{"user_id": number * 500 + n} for n in range(500)])
+    waiting = len(writer._frames)
+    assert waiting
+    os.kill(pid, signal.SIGKILL)
+    logged.close()
+    assert "ended" in said[-1]
+    users = [row["user_id"] for row in read(tmp_path, "activity")]
+    assert users == [-1, *range((40 - waiting) * 500, 40 * 500)]
+    assert covered(tmp_path, "activity") == Coverage(41, waiting + 1, 0, 40 - waiting, 0)
+
+
+class Unpicklable(int):
+    """A key that no other process can be told."""
+
+    def __reduce__(self) -> Any:
+        raise TypeError("it stays here")
+
+
+def test_what_cannot_be_handed_over_is_dropped(tmp_path: Path) -> None:
+    said: list[str] = []
+    logged = opened(tmp_path, aside=True, every=3600, values=14 * 2, report=said.append)
+    for user in (1, Unpicklable(2), Unpicklable(3), 4, 5):  # and there is room for two others
+        logged.fetch("activity", [{"user_id": user}])
+    logged.close()
+    assert "it stays here" in said[-1]
+    assert [row["user_id"] for row in read(tmp_path, "activity")] == [1, 4]
+    assert covered(tmp_path, "activity") == Coverage(5, 2, 0, 3, 0)
+
+
 def test_a_store_that_fails_fails_no_request(tmp_path: Path, aside: bool) -> None:
     said: list[str] = []
     root = tmp_path / "root"
@@ -208,7 +368,7 @@ def test_a_writing_process_that_is_killed_is_replaced(tmp_path: Path) -> None:
     fetch(range(3))
     logged.log.flush()
     fetch(range(3, 5))
-    logged.log._convert()  # it has these
+    logged.log._pass_on()  # it has these
     kill()
     logged.log.flush()
     assert "ended" in said[-1]

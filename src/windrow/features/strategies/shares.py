@@ -41,9 +41,11 @@ class RowShares:
     def pieces(self, table: pa.Table) -> list[Any]:
         """The buffers of a file of these rows."""
         numbers = int64_values(table, self.column)
-        order = np.argsort(numbers, kind="stable")
-        edges = np.searchsorted(numbers[order], [*self.starts[1:], np.iinfo(np.int64).max])
-        table = table.take(pa.array(order)).combine_chunks()
+        owners = np.searchsorted(self.starts[1:], numbers, side="right")
+        if len(self.starts) <= np.iinfo(np.int16).max:
+            owners = owners.astype(np.int16)  # NumPy sorts these by counting
+        table = table.take(pa.array(np.argsort(owners, kind="stable"))).combine_chunks()
+        edges = np.cumsum(np.bincount(owners, minlength=len(self.starts)))
         pieces: list[Any] = []
         shares: list[tuple[int, int, int, int]] = []  # number, first byte, bytes, checksum
         at = 0

@@ -61,9 +61,13 @@ class Taken(NamedTuple):
     features: tuple[str, ...]
     values: Sequence[Sequence[Any]]
     fresh_at: Sequence[int]
-    size: int  # how many values are held in memory
-    error: str | None = None
     letters: str = ""
+    error: str | None = None
+
+    @property
+    def size(self) -> int:
+        """How many values are held in memory."""
+        return size_of(len(self.keys), len(self.values))
 
 
 def letters_of(statuses: Sequence[Sequence[Status]]) -> str:

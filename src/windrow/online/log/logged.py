@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
-from windrow.errors import DataError
 from windrow.online.fetched import Description, Done, Fetched, Outcome, Request, Served
 from windrow.online.log.columns import copied
 from windrow.online.log.serving_log import ServingLog
@@ -20,6 +19,7 @@ class Logged:
 
     def __init__(self, served: Served, log: ServingLog, *, copies: bool = False) -> None:
         self._served, self.log, self._copies = served, log, copies
+        self._describe = served.describe
         self.waits = served.waits
 
     @cached_property
@@ -59,21 +59,10 @@ class Logged:
 
         return self._served.fetch_soon(requests, take)
 
-    def _take(self, requests: Sequence[Request], outcomes: list[Outcome]) -> None:
-        for number, request in enumerate(requests):
-            try:
-                self._log(request, outcomes[number])
-            except Exception as error:  # of this request, and of no other
-                outcomes[number] = error
-
-    def _log(self, request: Request, found: Outcome) -> None:
-        if isinstance(found, Fetched):
-            kept = copied(found) if self._copies else found
-            self.log.take(kept, request.at is not None, self._served.describe)
-        elif isinstance(found, DataError):
-            # What should have been served, and was not, is part of what is compared.
-            described = self._served.describe(request.name)
-            self.log.failed(described, request.keys, request.at, str(found))
+    def _take(self, requests: Sequence[Request], outcomes: Sequence[Outcome]) -> None:
+        if self._copies:
+            outcomes = [copied(one) if isinstance(one, Fetched) else one for one in outcomes]
+        self.log.take(requests, outcomes, self._describe)
 
     def close(self) -> None:
         """Write what is left."""

@@ -1,49 +1,54 @@
 """A serving log: answers in, rows of tables out. One for each process that serves.
 
-`take` is on the path of a request: it counts, decides and puts a reference into a list. A thread
-hands what was taken to a writer, which is in this process, a little at a time, or in one of its own
-(`write_aside`, for servers). The log holds a bounded number of values, on their way to a table or
-waiting for a store that fails; what comes when it is full is dropped, and counted.
+`take` is on the path of a request: it puts a reference into a list. What was taken is counted, and
+handed to a writer if it is to be logged, some answers at a time. The writer is a thread in this
+process, or a process of its own (`write_aside`, for servers). The log holds a bounded number of
+values, on their way to a table or waiting for a store that fails; what comes when it is full is
+dropped, and counted.
 """
 
 from __future__ import annotations
 
 import atexit
+import contextlib
 import logging
-import multiprocessing
 import random
+import subprocess
 import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from multiprocessing.process import BaseProcess
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
-from windrow.errors import DefinitionError, OptionError, WindrowError
-from windrow.online.fetched import Description, Fetched
+from windrow.errors import DataError, DefinitionError, OptionError, WindrowError
+from windrow.online.fetched import Description, Fetched, Outcome, Request
 from windrow.online.log.aside import AsideWriter
 from windrow.online.log.columns import LogColumns, Taken, size_of
 from windrow.online.log.counts import Count, Place
-from windrow.online.log.upkeep import tend_aside
-from windrow.online.log.writing import Answer, Done, LogWriter, Waiting, Writer
+from windrow.online.log.upkeep import start_tending
+from windrow.online.log.writing import (
+    Answers,
+    Done,
+    LogWriter,
+    Writer,
+)
 from windrow.storage.names import new_id
 from windrow.storage.store import Store
 from windrow.time import HOUR, now_millis, parse_length
 
-VALUES = 500_000  # held in memory, at most
+VALUES = 2_000_000  # held in memory, at most
 EVERY = 5.0  # seconds between two commits
-ROWS = 50_000  # that are committed before that
+FULL = 1_000_000  # values that are committed before that
 _PAUSE = 0.0  # seconds between two columns: the other threads have their turn, and this one next
-# Seconds between two looks at what waits: a table costs more than a row of it, but handing over
-# what half a second brought takes several milliseconds of the interpreter, which requests wait for.
-_LOOK = 0.05
+# Answers after which an event loop counts and packs them: together they cost less than one by one,
+# and many more would hold up its next turn.
+TOGETHER = 64
 _AT_EXIT = 5.0  # seconds for what is left when a process ends
 _UPKEEP = 3600.0  # seconds between two looks at whether files can be merged or removed
-# A fresh interpreter: merging must not share this one with requests.
-_SPAWN = multiprocessing.get_context("spawn")
 
+Describe = Callable[[str], Description]
 Report = Callable[[str], None]
 Soon = Callable[[Callable[[], None]], Any]  # calls it soon, as an event loop does
 
@@ -75,6 +80,20 @@ class Figures:
     dropped: int = 0
 
 
+# Requests that were answered together, what came of them, when, and who describes what they are of.
+_Given = tuple[Sequence[Request], Sequence[Outcome], int, Describe]
+
+
+@dataclass(slots=True)
+class _Same:
+    """Answers of one name and version; see `Answers`."""
+
+    describe: Describe
+    found: list[Fetched] = field(default_factory=list)
+    asked: list[bool] = field(default_factory=list)
+    clocks: list[int] = field(default_factory=list)
+
+
 class ServingLog:
     """Logs a share `rate` of all requests beneath a project's root.
 
@@ -100,9 +119,10 @@ class ServingLog:
         self._longest = keep
         self._draw = draw or random.Random().random
         self._lock = threading.Lock()
-        self._taken: deque[Answer] = deque()
-        self._waiting: deque[Waiting] = deque()  # the same, packed
+        self._taken: deque[_Given] = deque()  # not counted yet
+        self._unsettled = 0  # requests, of those
         self._soon: Soon | None = None
+        self._settles_soon = False
         self._held = 0  # values, of those that wait and those that the writer has
         self._number = 0
         self._seen: dict[Place, Count] = {}  # since they were last written
@@ -110,92 +130,160 @@ class ServingLog:
         self._totals: dict[str, Count] = {}
         self._known: dict[tuple[str, str], LogColumns | None] = {}
         self._writer: Writer = LogWriter(root, self.writer, now, lambda: time.sleep(_PAUSE))
-        self._rows = 0  # that wait to be written
+        self._full = False  # so much is held that it is to be committed at once
         self._wake, self._stop = threading.Event(), False
         self._thread: threading.Thread | None = None
         self._work = threading.Lock()  # held by whoever converts and writes
         self._failing = False
-        self._tending: BaseProcess | None = None
+        self._tending: subprocess.Popen[bytes] | None = None
 
     def write_aside(self, soon: Soon | None = None) -> None:
         """From now on a process of its own writes, since requests need this one's interpreter.
 
-        `soon` lets an event loop call something once it has sent the answers at hand: then they are
-        packed for that process, so that no thread has to take the interpreter for it.
+        `soon` lets an event loop call something once it has sent the answers at hand: then some are
+        counted and packed together, and no thread has to take the interpreter for it. Where few are
+        given, the log's thread does so, after a moment: timers would cost each request more.
         """
         if self._thread is None:
             self._writer, self._soon = AsideWriter(self._root, self.writer), soon
 
     # On the path of a request
 
-    def take(self, fetched: Fetched, asked: bool, describe: Callable[[str], Description]) -> None:
-        """An answer was given; `asked` says whether its time was the request's.
-
-        It is read later: what others may change of it is to be copied before.
-        """
-        key = fetched.name, fetched.version
-        columns = self._known.get(key)
-        if columns is None and key not in self._known:
-            columns = self._describe(key, describe)
-        at, size = fetched.at, size_of(len(fetched.keys), len(fetched.columns))
-        number = self._admitted(key, at, size, columns is not None)
-        if number:
-            assert columns is not None
-            self._keep((columns, number, fetched, asked, self._now(), size))
-
-    def failed(
-        self, description: Description, keys: Sequence[Mapping[str, Any]], at: int | None, why: str
+    def take(
+        self, requests: Sequence[Request], outcomes: Sequence[Outcome], describe: Describe
     ) -> None:
-        """A request could not be answered, since a record is damaged."""
-        key = description.name, description.version
-        columns = self._known.setdefault(key, LogColumns(description))
-        clock = self._now()
-        time, asked = clock if at is None else at, at is not None
-        size = size_of(len(keys), 0)
-        number = self._admitted(key, time, size, columns is not None)
-        if number:
-            assert columns is not None
-            given = [dict(one) for one in keys]
-            answer = Taken(number, time, asked, clock, given, (), (), (), size, why)
-            self._waiting.append((key, time, size, self._writer.pack_failed(answer)))
-            self._start()
+        """Requests were answered.
 
-    def _admitted(self, key: tuple[str, str], at: int, size: int, known: bool) -> int:
-        """Count a request; its number if it is to be logged, otherwise 0."""
-        place = (*key, at - at % HOUR)
-        chosen = self.rate == 1.0 or self._draw() < self.rate
-        with self._lock:
-            count = self._seen.get(place)
-            if count is None:
-                count = self._seen[place] = Count()
-            count.requests += 1
-            if not chosen:
-                count.sampled_out += 1
-                return 0
-            if self._held + size > self._most or not known:
-                count.dropped += 1
-                return 0
-            self._held += size
-            self._number += 1
-            return self._number
-
-    def _keep(self, answer: Answer) -> None:
-        first = not self._taken
-        self._taken.append(answer)
-        if first and self._soon is not None:
-            try:
-                self._soon(self._pack)
-            except RuntimeError:  # the event loop has ended
-                self._soon = None
+        What came of them is read later: what others may change of it is to be copied before.
+        """
+        self._taken.append((requests, outcomes, self._now(), describe))
+        self._unsettled += len(requests)
         if self._thread is None:
             self._start()
+        if self._soon is None:
+            self._settle()
+        elif self._unsettled >= TOGETHER and not self._settles_soon:
+            self._settles_soon = True
+            try:
+                self._soon(self._settle)
+            except RuntimeError:  # the event loop has ended
+                self._soon = None
+                self._settle()
 
-    def _describe(
-        self, key: tuple[str, str], describe: Callable[[str], Description]
-    ) -> LogColumns | None:
+    def _settle(self) -> None:
+        """Count the requests that were answered, and keep the answers that are to be logged."""
+        self._settles_soon, self._unsettled = False, 0
+        answers: dict[tuple[str, str], _Same] = {}
+        name = version = None
+        while True:
+            try:
+                requests, outcomes, clock, describe = self._taken.popleft()
+            except IndexError:
+                break
+            for request, found in zip(requests, outcomes, strict=True):
+                if isinstance(found, Fetched):
+                    if found.name is not name or found.version is not version:
+                        name, version = found.name, found.version
+                        same = answers.setdefault((name, version), _Same(describe))
+                    same.found.append(found)
+                    same.asked.append(request.at is not None)
+                    same.clocks.append(clock)
+                elif isinstance(found, DataError):
+                    # What should have been served, and was not, is part of what is compared.
+                    self._try(request.name, self._keep_failed, request, str(found), clock, describe)
+        for key, same in answers.items():
+            self._try(key[0], self._keep, key, same)
+
+    def _try(self, name: str, keep: Callable[..., None], *args: Any) -> None:
+        """No request fails because of its log."""
+        try:
+            keep(*args)
+        except Exception as error:
+            self.report(f"the serving log leaves out answers of {name}: {error}")
+
+    def _keep_failed(self, request: Request, why: str, clock: int, describe: Describe) -> None:
+        """A request could not be answered, since a record is damaged."""
+        description = describe(request.name)
+        key = description.name, description.version
+        columns = self._known.setdefault(key, LogColumns(description))
+        time, asked = clock if request.at is None else request.at, request.at is not None
+        size = size_of(len(request.keys), 0)
+        number, places, _, hours = self._admitted(key, [time], [size], columns is not None)
+        if places:
+            assert columns is not None
+            keys = [dict(one) for one in request.keys]
+            answer = Taken(number, time, asked, clock, keys, (), (), (), "", why)
+            with self._handing_over(key, size, hours):
+                self._writer.take_failed(columns, answer, size, hours)
+
+    def _keep(self, key: tuple[str, str], same: _Same) -> None:
+        columns = self._known.get(key)
+        if columns is None and key not in self._known:
+            columns = self._describe(key, same.describe)
+        found, asked, clocks = same.found, same.asked, same.clocks
+        times = [one.at for one in found]
+        sizes = [size_of(len(one.keys), len(one.columns)) for one in found]
+        first, places, size, hours = self._admitted(key, times, sizes, columns is not None)
+        if not places:
+            return
+        assert columns is not None
+        if len(places) < len(found):
+            found = [found[place] for place in places]
+            asked = [asked[place] for place in places]
+            clocks = [clocks[place] for place in places]
+        with self._handing_over(key, size, hours):
+            self._writer.take(Answers(columns, first, found, asked, clocks, size, hours))
+
+    def _admitted(
+        self, key: tuple[str, str], times: Sequence[int], sizes: Sequence[int], known: bool
+    ) -> tuple[int, Sequence[int], int, dict[int, int]]:
+        """Count requests. Of those that are to be logged: the number of the first, which the others
+        follow, their places, the values they hold, and how many are of each hour."""
+        places: list[int] = []
+        hours: dict[int, int] = {}
+        held, last, count = 0, -1, Count()
+        earliest = min(times)
+        with self._lock:
+            room = self._most - self._held if known else -1
+            hour = earliest - earliest % HOUR
+            if self.rate == 1.0 and max(times) < hour + HOUR and (size := sum(sizes)) <= room:
+                self._count_of((*key, hour)).requests += len(times)  # the same, all at once
+                first = self._number + 1
+                self._number += len(times)
+                self._held += size
+                return first, range(len(times)), size, {hour: len(times)}
+            for place, (at, size) in enumerate(zip(times, sizes, strict=True)):
+                hour = at - at % HOUR
+                if hour != last:
+                    last, count = hour, self._count_of((*key, hour))
+                count.requests += 1
+                if self.rate < 1.0 and self._draw() >= self.rate:
+                    count.sampled_out += 1
+                elif held + size > room:
+                    count.dropped += 1
+                else:
+                    held += size
+                    places.append(place)
+                    hours[hour] = hours.get(hour, 0) + 1
+            first = self._number + 1
+            self._number += len(places)
+            self._held += held
+        return first, places, held, hours
+
+    def _count_of(self, place: Place) -> Count:
+        found = self._seen.get(place)
+        if found is None:
+            found = self._seen[place] = Count()
+        return found
+
+    def _describe(self, key: tuple[str, str], describe: Describe) -> LogColumns | None:
         """The types of an answer's columns, once for each version."""
         name, version = key
-        description = describe(name)
+        try:
+            description = describe(name)
+        except WindrowError as error:
+            self.report(f"the serving log leaves out an answer of {name}: {error}")
+            return None
         if description.version != version:  # it was replaced this very moment
             return None
         found = LogColumns(description)
@@ -210,6 +298,7 @@ class ServingLog:
 
     def figures(self) -> dict[str, Figures]:
         """By name, since the log was opened."""
+        self._settle()
         with self._lock:
             totals: dict[str, Count] = {}
             for name, count in self._totals.items():
@@ -222,6 +311,23 @@ class ServingLog:
             }
 
     # In the background
+
+    @contextlib.contextmanager
+    def _handing_over(
+        self, key: tuple[str, str], size: int, hours: Mapping[int, int]
+    ) -> Iterator[None]:
+        """What the writer does not take is dropped, and counted."""
+        try:
+            yield
+        except Exception:
+            with self._lock:
+                self._held -= size
+                for hour, number in hours.items():
+                    self._count_of((*key, hour)).dropped += number
+            raise
+        if self._held >= FULL and not self._full:
+            self._full = True
+            self._wake.set()
 
     def _start(self) -> None:
         with self._lock:
@@ -236,11 +342,12 @@ class ServingLog:
         # Workers that were started together take turns.
         tended = time.monotonic() + random.random() * _UPKEEP
         while not self._stop:
-            self._wake.wait(_LOOK)
+            self._wake.wait(self._writer.look)
+            self._wake.clear()
             with self._work:
-                self._convert()
+                self._pass_on()
                 late = time.monotonic() >= due
-                if late or (self._rows >= ROWS and not self._failing):
+                if late or (self._full and not self._failing):
                     self._write()
                     due = time.monotonic() + self._every
             if time.monotonic() >= tended:
@@ -249,15 +356,16 @@ class ServingLog:
 
     def _tend(self) -> None:
         """Let another process merge files and remove old ones."""
-        if self._tending is None or not self._tending.is_alive():
-            args = (self._root, self._longest)
-            self._tending = _SPAWN.Process(target=tend_aside, args=args, daemon=True)
-            self._tending.start()
+        if self._tending is None or self._tending.poll() is not None:
+            try:
+                self._tending = start_tending(self._root, self._longest)
+            except OSError as error:
+                self.report(f"the files of the serving log are not merged: {error}")
 
     def flush(self) -> None:
         """Write what was taken so far; a StorageError if that fails."""
         with self._work:
-            self._convert()
+            self._pass_on()
             self._write(raising=True)
 
     def close(self, timeout: float = _AT_EXIT) -> None:
@@ -267,38 +375,22 @@ class ServingLog:
         self._wake.set()
         if self._thread is not None:
             self._thread.join(timeout)
+        if self._tending is not None:
+            self._tending.kill()  # what it began, another one does again
+            self._tending.wait()
         if not self._work.acquire(timeout=timeout):
             self.report("the serving log could not write what was left in time")
             return
         try:
-            self._convert()
+            self._pass_on()
             self._write(closed=True)
         finally:
             self._writer.close()
             self._work.release()
 
-    def _pack(self) -> None:
-        """Let the writer pack what was taken; whoever comes to an answer first does so."""
-        while True:
-            try:
-                answer = self._taken.popleft()
-            except IndexError:
-                return
-            _, _, fetched, _, _, size = answer
-            key, packed = (fetched.name, fetched.version), self._writer.pack(answer)
-            self._waiting.append((key, fetched.at, size, packed))
-
-    def _convert(self) -> None:
-        """Hand all that waits to the writer."""
-        self._pack()
-        by_table: dict[tuple[str, str], list[Waiting]] = {}
-        while self._waiting:
-            one = self._waiting.popleft()
-            by_table.setdefault(one[0], []).append(one)
-        for key, several in by_table.items():
-            columns = self._known[key]
-            assert columns is not None
-            self._take_note(self._writer.add(columns, several))
+    def _pass_on(self) -> None:
+        self._settle()
+        self._take_note(self._writer.work())
 
     def _write(self, *, raising: bool = False, closed: bool = False, last: bool = False) -> None:
         """Commit rows, then what was counted. What fails stays, and is tried again."""
@@ -315,7 +407,7 @@ class ServingLog:
         if done.lost and closed and not last:  # there is no next time
             self._write(closed=True, last=True)
         elif done.failure is None:
-            self._failing = False
+            self._failing = self._full = False
         elif raising:
             raise done.failure
         else:
@@ -329,7 +421,6 @@ class ServingLog:
             self.report(message)
         with self._lock:
             self._held -= done.freed
-            self._rows = done.rows
             for place, count in done.counts.items():
                 self._count(place, count, again)
 

@@ -10,7 +10,8 @@ nothing behind.
 
 from __future__ import annotations
 
-import os
+import pickle
+import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -22,7 +23,9 @@ from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction, RemoveAction
 
 from windrow.errors import WindrowError
+from windrow.online.log.interpreter import start
 from windrow.online.log.places import all_tables
+from windrow.priority import give_way
 from windrow.storage.delta import is_failure, open_table
 from windrow.storage.encoding import encoding
 from windrow.storage.failures import failure
@@ -32,7 +35,6 @@ from windrow.time import DAY, HOUR, now_millis
 
 LARGE = 64 << 20  # bytes of a file that is not merged any more
 _GROUP_ROWS = 65_536  # rows that are copied together
-_NICE = 10
 _TRIES = 5  # of a commit that others get in the way of; there is a next hour
 _READERS = 24  # hours for those who read what was merged or removed
 
@@ -54,9 +56,19 @@ def tend(root: Store, keep: int | None, now: int) -> None:
         _tend_table(store, keep, now)
 
 
-def tend_aside(root: Store, keep: int | None) -> None:
+def start_tending(root: Store, keep: int | None) -> subprocess.Popen[bytes]:
     """The same, in a process of its own, which lets others go first."""
-    os.nice(_NICE)
+    process = start("windrow.online.log.upkeep", stdin=subprocess.PIPE)
+    assert process.stdin is not None
+    with process.stdin as pipe:
+        pickle.dump((root, keep), pipe)
+    return process
+
+
+def run() -> None:
+    """The process."""
+    give_way()
+    root, keep = pickle.load(sys.stdin.buffer)
     try:
         tend(root, keep, now_millis())
     except WindrowError as error:

@@ -6,9 +6,11 @@ process of its own (`windrow.online.log.aside`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from functools import partial
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -22,6 +24,9 @@ from windrow.online.log.places import counts_table_of, log_table
 from windrow.storage.store import Store
 
 STEP = 20_000  # values that are converted together
+# Seconds between two looks at what was taken: objects that wait for long are looked at by the
+# garbage collector, and converting many of them takes the interpreter for long.
+_LOOK = 0.05
 
 Clock = Callable[[], int]
 
@@ -32,7 +37,6 @@ class Done:
 
     freed: int = 0  # values that are not held any more
     counts: dict[Place, Count] = field(default_factory=dict)  # logged, or left out
-    rows: int = 0  # that wait to be written
     messages: list[str] = field(default_factory=list)
     failure: StorageError | None = None
     lost: bool = False  # the writer ended; what it was given to count has to be given again
@@ -40,30 +44,47 @@ class Done:
     def count(self, place: Place, found: Count) -> None:
         self.counts.setdefault(place, Count()).add(found)
 
+    def add(self, later: Done) -> None:
+        self.freed += later.freed
+        for place, found in later.counts.items():
+            self.count(place, found)
+        self.messages += later.messages
+        self.failure = later.failure or self.failure
 
-# An answer as it was given, not looked at yet: whose it is, the number of its request, whether that
-# named a time, when it was answered, and how many values it has. A plain tuple is made the fastest.
-Answer = tuple[LogColumns, int, Fetched, bool, int, int]
 
-# An answer that waits to be added: whose it is, its time, how many values it has, and what `pack`
-# made of it. A plain tuple of texts, numbers and bytes is none of the garbage collector's business.
-Waiting = tuple[tuple[str, str], int, int, Any]
+class Answers(NamedTuple):
+    """Answers of one name and version."""
+
+    columns: LogColumns
+    first: int  # the number of the first request, which those of the others follow
+    found: Sequence[Fetched]
+    asked: Sequence[bool]  # whether their requests named a time
+    clocks: Sequence[int]  # when they were given
+    size: int  # how many values they hold
+    hours: Mapping[int, int]  # how many are of each hour
+
+    def letters(self) -> list[str]:
+        return [letters_of(one.statuses) for one in self.found]
 
 
 class Writer(Protocol):
     """Writes the answers of one log."""
 
-    def pack(self, answer: Answer) -> Any:
-        """An answer as it waits to be added."""
+    look: float  # seconds between two calls of `work`
 
-    def pack_failed(self, taken: Taken) -> Any:
+    def take(self, answers: Answers) -> None:
+        """Answers to be written, on the path of requests."""
+
+    def take_failed(
+        self, columns: LogColumns, taken: Taken, size: int, hours: Mapping[int, int]
+    ) -> None:
         """The same, of one that could not be given."""
 
-    def add(self, columns: LogColumns, waiting: Sequence[Waiting]) -> Done:
-        """Answers of one name and version; they are held until they are written."""
+    def work(self) -> Done:
+        """Do, off that path, what has to be done from time to time."""
 
     def write(self, seen: dict[Place, Count], *, closed: Collection[str]) -> Done:
-        """Commit what was added, then what was counted. What fails stays, and is tried again.
+        """Commit what was taken, then what was counted. What fails stays, and is tried again.
 
         Of the names in `closed` there will be no more.
         """
@@ -93,6 +114,8 @@ class LogWriter:
     `breathe` is called between columns, for others who use this interpreter to have their turn.
     """
 
+    look = _LOOK
+
     def __init__(
         self, root: Store, writer: str, now: Clock, breathe: Callable[[], None] = lambda: None
     ) -> None:
@@ -101,17 +124,25 @@ class LogWriter:
         self._unwritten: dict[Place, Count] = {}  # counts that no store has taken yet
         self._names: dict[str, Appender] = {}  # the tables of counts
         self._ahead: int | None = None  # milliseconds, of this clock before the store's
+        self._taken: deque[tuple[LogColumns, Callable[[], list[Taken]]]] = deque()
 
-    def pack(self, answer: Answer) -> Taken:
-        _, number, fetched, asked, clock, size = answer
-        own = number, fetched.at, asked, clock, fetched.keys, fetched.names, fetched.columns
-        return Taken(*own, fetched.fresh_at, size, None, letters_of(fetched.statuses))
+    def take(self, answers: Answers) -> None:
+        self._taken.append((answers.columns, partial(_given, answers)))
 
-    def pack_failed(self, taken: Taken) -> Taken:
-        return taken
+    def take_failed(
+        self, columns: LogColumns, taken: Taken, size: int, hours: Mapping[int, int]
+    ) -> None:
+        self._taken.append((columns, lambda: [taken]))
 
-    def add(self, columns: LogColumns, waiting: Sequence[Waiting]) -> Done:
-        return self.convert(columns, [one for _, _, _, one in waiting])
+    def work(self) -> Done:
+        by_table: dict[int, tuple[LogColumns, list[Taken]]] = {}
+        while self._taken:
+            columns, given = self._taken.popleft()
+            by_table.setdefault(id(columns), (columns, []))[1].extend(given())
+        done = Done()
+        for columns, taken in by_table.values():
+            done.add(self.convert(columns, taken))
+        return done
 
     def convert(self, columns: LogColumns, taken: Sequence[Taken]) -> Done:
         """Turn answers into Arrow, a step at a time."""
@@ -124,7 +155,6 @@ class LogWriter:
             last = max(int(np.searchsorted(ends, before + STEP, "right")), first + 1)
             self._convert(table, taken[first:last], done)
             first = last
-        done.rows = max(sum(rows.num_rows for rows in t.rows) for t in self._tables.values())
         return done
 
     def _convert(self, table: _Table, taken: Sequence[Taken], done: Done) -> None:
@@ -212,3 +242,22 @@ class LogWriter:
 
     def close(self) -> None:
         pass
+
+
+def _given(answers: Answers) -> list[Taken]:
+    _, first, found, asked, clocks, _, _ = answers
+    said = answers.letters()
+    return [
+        Taken(
+            first + i,
+            one.at,
+            asked[i],
+            clocks[i],
+            one.keys,
+            one.names,
+            one.columns,
+            one.fresh_at,
+            said[i],
+        )
+        for i, one in enumerate(found)
+    ]

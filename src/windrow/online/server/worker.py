@@ -34,9 +34,12 @@ from windrow.online.server.settings import Opening, Settings
 from windrow.online.server.tokens import Tokens
 
 _TICK = 0.1  # seconds between two ticks of uvicorn
-# Seconds after which another thread, such as the one that hands answers to the serving log's
-# writer, has to let the event loop go on. By default Python lets it run for 5 ms: many requests.
+# Seconds after which another thread, such as that of the serving log, has to let the event loop go
+# on. By default Python lets it run for 5 ms: many requests.
 _TURN = 0.0005
+# So many new containers make the garbage collector look at them. By default 700 do, as many as two
+# dozen answers have that wait for the serving log; hardly any of them is part of a cycle.
+_YOUNG = 20_000
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -131,6 +134,7 @@ class Worker(uvicorn.Server):
         # What was made so far stays; the collector need not look at it again.
         gc.collect()
         gc.freeze()
+        gc.set_threshold(_YOUNG)
         if self._parent is not None:
             loop = asyncio.get_running_loop()
             loop.add_reader(self._parent.fileno(), self._orphaned)

@@ -221,7 +221,11 @@ class StreamRun:
 
     def _take(self, batches: Batches, batch: DataFrame, number: int) -> None:
         """In a thread of Spark."""
-        with self._turn:
+        # Whoever stops the query has the turn until this thread ends: neither may wait for ever.
+        while not self._turn.acquire(timeout=_BLINK):
+            if self._stopping:
+                raise _Stopping
+        try:
             if self._stopping:
                 raise _Stopping
             pause = _PAUSES[0]
@@ -243,6 +247,8 @@ class StreamRun:
                 except Exception as error:
                     self.failed = error
                     raise
+        finally:
+            self._turn.release()
 
     def _wait(self, seconds: float) -> None:
         end = time.monotonic() + seconds
