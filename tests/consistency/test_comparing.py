@@ -20,8 +20,8 @@ from naive_comparison import outcome, same
 
 import windrow as wr
 from windrow import agg
-from windrow.consistency.choosing import choose_examples
-from windrow.consistency.compare import CompareJob, comparison_schema
+from windrow.consistency.choosing import _in_turns, choose_examples
+from windrow.consistency.compare import EXAMPLES, CompareJob, comparison_schema
 from windrow.consistency.equality import OUTCOMES, Rule, common_type, compare
 from windrow.consistency.replay import ROW, ComparedFeature, Replay, Sides
 from windrow.consistency.report import Counted, FeatureReport, verdict_of
@@ -191,6 +191,44 @@ def test_counts_equal_those_of_a_naive_comparison(
     wrong = {one.example.feature for one in chosen}
     few = choose_examples(tables, len(wrong), ["key"], [replay])
     assert {one.example.feature for one in few} == wrong
+
+
+EXAMPLE = st.fixed_dictionaries(
+    {
+        "__feature": st.sampled_from(["amount", "seen", "äther"]),
+        "__row": st.integers(0, 3),
+        "__severity": st.sampled_from([0.0, 0.5, 1.0, math.inf]),
+        "__at": st.integers(-3, 3).map(lambda n: n * HOUR // 2),
+        "__key": st.integers(0, 2),
+    }
+)
+
+
+@given(st.lists(EXAMPLE, max_size=30))
+def test_features_take_turns(rows: list[dict[str, Any]]) -> None:
+    """Of a feature and hour the worst is first; then other hours, then keys that it has not had."""
+    worst = sorted(range(len(rows)), key=lambda n: (-rows[n]["__severity"], *_when(rows[n]), n))
+    own: dict[str, list[tuple[bool, int, int, int]]] = {}
+    for place in worst:
+        row, hour = rows[place], rows[place]["__at"] // HOUR
+        before = [n for n in worst[: worst.index(place)] if _same_hour(rows[n], row)]
+        again = any(rows[n]["__key"] == row["__key"] for n in before)
+        own.setdefault(row["__feature"], []).append((again, len(before), hour, place))
+    turns = [
+        (rank, feature, place)
+        for feature, several in own.items()
+        for rank, (*_, place) in enumerate(sorted(several))
+    ]
+    found = _in_turns(pa.Table.from_pylist(rows, EXAMPLES)).tolist()
+    assert found == [place for *_, place in sorted(turns)]
+
+
+def _when(row: dict[str, Any]) -> tuple[int, int]:
+    return row["__at"], row["__row"]
+
+
+def _same_hour(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    return one["__feature"] == other["__feature"] and one["__at"] // HOUR == other["__at"] // HOUR
 
 
 @pytest.mark.parametrize(

@@ -48,6 +48,15 @@ def test_each_share_has_its_rows(
             assert found.num_rows == 0
 
 
+def test_columns_that_nobody_reads_are_not_stored(tmp_path: Path) -> None:
+    store, shares = Store.at(tmp_path), RowShares("n", (0, 3), tuple(COLUMNS[1:2]))
+    path = write_file(store, table([5, 1, 4]), "run", shares).path
+    found = shares.read(store, [path], 1, COLUMNS[:2])
+    assert found.sort_by("n") == table([4, 5]).select(COLUMNS[:2])
+    with pytest.raises(KeyError):
+        shares.read(store, [path], 1, COLUMNS)
+
+
 def test_no_byte_can_change_unnoticed(tmp_path: Path) -> None:
     store, shares = Store.at(tmp_path), RowShares("n", (0, 3))
     path = write_file(store, table([5, 1, 4, 2, 0]), "run", shares).path

@@ -288,6 +288,37 @@ def test_hashes_of_keys_with_many_rows_take_little_space(tmp_path: Path) -> None
     assert sizes[20]["_hash"] >= 8_000 * 8  # nothing repeats, and nothing is lost by trying
 
 
+def test_numbers_that_repeat_need_a_dictionary_only_where_they_are_scattered(
+    tmp_path: Path,
+) -> None:
+    """Of neighbours, and of diffs, less is written without one; reading gives the same."""
+    few, count = random.Random(1), 8_000
+    columns: dict[str, list[Any]] = {
+        "k": [n // 20 for n in range(count)],
+        "at": [dt.datetime(2024, 1, 1, n // 1_000, tzinfo=dt.UTC) for n in range(count)],
+        "scattered": [few.randrange(5) for _ in range(count)],
+        "sparse": [n // 20 if n % 3 else None for n in range(count)],
+        "name": [f"name {n // 20}" for n in range(count)],
+        "n": list(range(count)),
+    }
+    numbers, text = pa.int64(), pa.string()
+    types = [numbers, pa.timestamp("us", "UTC"), numbers, numbers, text, numbers]
+    schema = pa.schema(list(zip(columns, types, strict=True)))
+    shard = Shard.create(str(tmp_path / "s"), schema, key=["k"], order=by_columns("k", "at"))
+    diffs = [few.choice([-1, 2]) for _ in range(count)]
+    rows = pa.table({**columns, "_diff": diffs}, schema=schema.append(pa.field("_diff", "int64")))
+    shard.append(rows, lower=0, upper=1)
+    oracle = Oracle(schema, [(row, 0, row.pop("_diff")) for row in rows.to_pylist()])
+    check(shard, oracle)
+    (name,) = names(shard)
+    group = pq.ParquetFile(tmp_path / "s" / name).metadata.row_group(0)
+    found = {
+        group.column(i).path_in_schema: group.column(i).has_dictionary_page
+        for i in range(group.num_columns)
+    }
+    assert {name for name, has in found.items() if has} == {"scattered", "sparse", "name"}
+
+
 def test_a_cache_that_is_full_or_broken_is_only_slower(place: Place, tmp_path: Path) -> None:
     shard = place.create()
     rows = pa.table({name: pa.nulls(5_000, SCHEMA.field(name).type) for name in SCHEMA.names})

@@ -7,13 +7,16 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from windrow.consistency.compare import EXAMPLES, VERSION
 from windrow.consistency.replay import Replay
 from windrow.consistency.report import Example
 from windrow.consistency.texts import as_json
 from windrow.online.log.columns import AT, CLOCK, FRESH, KEY, REQUEST, WRITER
+from windrow.rows.types import single_chunk
 from windrow.time import HOUR
 
 
@@ -43,19 +46,19 @@ def choose_examples(
 ) -> list[Chosen]:
     """At most so many."""
     groups = {one.name: one.group for replay in replays for one in replay.sides.features}
-    turns: list[dict[str, Any]] = []
-    for number, table in enumerate(found):
-        names = [name.removeprefix("__") for name in EXAMPLES.names]
-        own = table.select(EXAMPLES.names).rename_columns(names).to_pylist()
-        turns += [{**row, "place": (number, place)} for place, row in enumerate(own)]
+    if not found:
+        return []
+    every = pa.concat_tables([table.select(EXAMPLES.names) for table in found])
+    ends = np.cumsum([table.num_rows for table in found])
     chosen: list[Chosen] = []
-    for one in _in_turns(turns)[:most]:
-        number, place = one["place"]
-        row = found[number].slice(place, 1).drop_columns(EXAMPLES.names)
+    for place in _in_turns(every)[:most].tolist():
+        number = int(np.searchsorted(ends, place, side="right"))
+        row = found[number].slice(place - int(ends[number]) + found[number].num_rows, 1)
+        feature, at = (row.column(name)[0].as_py() for name in ("__feature", "__at"))
+        row = row.drop_columns(EXAMPLES.names)
         values = row.to_pylist()[0]
-        group = groups.get(one["feature"])
-        example = _example(one["feature"], one["at"], values, keys, group)
-        chosen.append(Chosen(example, group, row, values))
+        group = groups.get(feature)
+        chosen.append(Chosen(_example(feature, at, values, keys, group), group, row, values))
     return chosen
 
 
@@ -78,24 +81,35 @@ def _example(
     )
 
 
-def _in_turns(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Features take turns. Of each the worst of every hour comes first, further keys before more
-    of the same."""
-    places: dict[tuple[str, int], list[dict[str, Any]]] = {}
-    for row in sorted(rows, key=lambda one: (-one["severity"], one["at"], one["row"])):
-        places.setdefault((row["feature"], row["at"] // HOUR), []).append(row)
-    features: dict[str, list[tuple[bool, int, int, dict[str, Any]]]] = {}
-    for (feature, hour), several in places.items():
-        seen: set[int] = set()
-        for turn, row in enumerate(several):
-            features.setdefault(feature, []).append((row["key"] in seen, turn, hour, row))
-            seen.add(row["key"])
-    ranked = [
-        (rank, feature, row)
-        for feature, own in features.items()
-        for rank, (*_, row) in enumerate(sorted(own, key=lambda one: one[:3]))
-    ]
-    return [row for *_, row in sorted(ranked, key=lambda one: one[:2])]
+def _in_turns(rows: pa.Table) -> np.ndarray:
+    """The places of rows with the columns of `EXAMPLES`: features take turns.
+
+    Of each the worst of every hour comes first, further keys before more of the same.
+    """
+    names = single_chunk(rows.column("__feature")).dictionary_encode()
+    features = pc.rank(names.dictionary).to_numpy()[names.indices.to_numpy()]
+    row, severity, at, keys = (
+        single_chunk(rows.column(name)).to_numpy() for name in EXAMPLES.names[1:]
+    )
+    hours = at // HOUR
+    worst = np.lexsort([row, at, -severity])
+    turns = _ranks([hours, features], worst)
+    again = _ranks([keys, hours, features], worst) > 0
+    ranks = _ranks([features], np.lexsort([hours, turns, again]))
+    return np.lexsort([features, ranks])
+
+
+def _ranks(groups: Sequence[np.ndarray], order: np.ndarray) -> np.ndarray:
+    """The place of each row among those of its group, which agree in `groups`, in this order."""
+    places = np.empty(order.size, np.int64)
+    places[order] = np.arange(order.size)
+    sorted_ = np.lexsort([places, *groups])
+    new = np.ones(order.size, np.bool_)
+    new[1:] = np.logical_or.reduce([g[sorted_[1:]] != g[sorted_[:-1]] for g in groups])
+    starts = np.flatnonzero(new)
+    ranks = np.empty(order.size, np.int64)
+    ranks[sorted_] = np.arange(order.size) - np.repeat(starts, np.diff(np.append(starts, new.size)))
+    return ranks
 
 
 def millis(value: datetime | None) -> int | None:

@@ -6,15 +6,19 @@ a changing table became known at the time of their change. Of other tables nobod
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from windrow.features.compute.events import QueryTimes
 from windrow.features.inputs.groups import GroupInputs
 from windrow.features.inputs.layout import EVENT_TIME, Layout
+from windrow.features.strategies.requested import RequestedKeys
+from windrow.rows.types import canonical_values, conform, single_chunk
 from windrow.sources.columns import KNOWN_AT
 from windrow.sources.pieces import Piece
 from windrow.sources.tables import select_columns
@@ -45,11 +49,21 @@ class Evidence:
 
     def of_key(self, key: Sequence[Any]) -> pa.Table:
         """The rows of one key, in the order of their times."""
-        found = self.rows
-        for field, value in zip(self.layout.schema, key, strict=False):
-            same = pc.equal(found.column(field.name), pa.scalar(value, field.type))
-            found = found.filter(pc.fill_null(same, False))
-        return found.sort_by(EVENT_TIME)
+        return self._sorted.take(pa.array(self._places.get(tuple(key), []), pa.int64()))
+
+    @functools.cached_property
+    def _sorted(self) -> pa.Table:
+        return self.rows.sort_by(EVENT_TIME).combine_chunks()
+
+    @functools.cached_property
+    def _places(self) -> dict[tuple[Any, ...], list[int]]:
+        """For each key, as Python has it, the places of its rows."""
+        names, place = self.layout.keys, "__place"
+        keys = [canonical_values(single_chunk(self._sorted.column(name))) for name in names]
+        every = pa.table([*keys, np.arange(self._sorted.num_rows)], names=[*names, place])
+        found = every.group_by(names, use_threads=False).aggregate([(place, "list")])
+        values = zip(*(found.column(name).to_pylist() for name in names), strict=True)
+        return dict(zip(values, found.column(f"{place}_list").to_pylist(), strict=True))
 
 
 def evidence(inputs: GroupInputs, engine: Engine, keys: pa.Table) -> Evidence:
@@ -74,21 +88,21 @@ def evidence(inputs: GroupInputs, engine: Engine, keys: pa.Table) -> Evidence:
 
 def _by_tasks(piece: Piece, engine: Engine, keys: pa.Table) -> pa.Table:
     """Rows of files, of some keys: tasks read them as those of a backfill do."""
-    rows, wanted = (
-        piece.rows,
-        {name: keys.column(name).combine_chunks() for name in keys.schema.names},
-    )
+    rows = piece.rows
     assert rows is not None
     name, schema = piece.source.name, pa.schema([(c.name, c.type) for c in piece.columns])
+    count = keys.num_rows
+    nothing = np.zeros(count, np.int64)
+    wanted = RequestedKeys.make(QueryTimes(keys, nothing, np.ones(count, np.bool_)))
 
     def read(numbers: Iterable[int]) -> Iterator[bytes]:
         kept = 0
         for number in numbers:
             for batch in rows.batches(number):
-                # Each column by itself: what is too much goes when one key is looked at.
                 found = pa.Table.from_batches([batch])
-                for column, values in wanted.items():
-                    found = found.filter(pc.is_in(found.column(column), values))
+                own = conform(found.select(keys.schema.names), keys.schema, name)
+                # By hashes: what is too much goes when one key is looked at.
+                found = found.filter(pa.array(wanted.mask(own)))
                 if found.num_rows and kept < MOST:
                     kept += found.num_rows
                     sink = pa.BufferOutputStream()

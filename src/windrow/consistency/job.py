@@ -8,6 +8,7 @@ log ──▶ replay: a backfill of the logged requests ──▶ compare, row b
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -125,18 +126,25 @@ class ConsistencyJob:
         if request.log is not None:
             covered = None
         examples: Sequence[Example] = ()
-        with work_folder(root, None) as work, ExitStack() as after:
-            replays = self._replays(work)
+        # The table is committed, and what was replayed removed, while examples are explained.
+        with ThreadPoolExecutor(1) as aside:
+            done: list[Future[None]] = []
+            with work_folder(root, None) as work, ExitStack() as after:
+                replays = self._replays(work)
+                if replays:
+                    written, schema = self._compare(stages, replays, work, found, after)
+                    target = comparisons(root, name)
+                    done.append(aside.submit(commit_result, target, schema, written.parts))
+                    done.append(aside.submit(after.pop_all().close))
+            chosen: list[Chosen] = []
             if replays:
-                written, schema = self._compare(stages, replays, work, found, after)
-                commit_result(comparisons(root, name), schema, written.parts)
-        chosen: list[Chosen] = []
-        if replays:
-            keys = replays[0].sides.keys
-            chosen = choose_examples(found.examples, request.examples, keys, replays)
-        if chosen:
-            with stages.stage("explain"):
-                examples = self.explain(chosen, counted)
+                keys = replays[0].sides.keys
+                chosen = choose_examples(found.examples, request.examples, keys, replays)
+            if chosen:
+                with stages.stage("explain"):
+                    examples = self.explain(chosen, counted)
+            for one in done:
+                one.result()
         features = tuple(_feature(one, tally) for one, tally in found.tally.features.items())
         report = Report(
             name,
@@ -221,13 +229,15 @@ class ConsistencyJob:
             result = self.root.beneath(place)
             after.callback(result.remove)
             try:
-                planned = replace(self.plan(replay.join, ROW), result=result)
+                planned = self.plan(replay.join, ROW)
             except WindrowError as error:
                 if replay.sides.version in (None, self.version):
                     raise
                 found.notes.append(f"version {replay.sides.version} cannot be replayed: {error}")
                 continue
-            runs.append(BackfillRun(stages, planned))
+            assert planned.shares is not None
+            shares = replace(planned.shares, columns=tuple(replay.sides.computed))
+            runs.append(BackfillRun(stages, replace(planned, result=result, shares=shares)))
             kept.append(replay)
         replays[:] = kept
         schema = comparison_schema(kept, [run.schema for run in runs])

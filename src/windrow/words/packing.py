@@ -50,30 +50,39 @@ class Packing:
     def repair(self, words: np.ndarray, order: np.ndarray, packed: np.ndarray) -> int:
         """Sort rows of the same leading bits whose first words differ; `packed` is in order.
 
-        Returns how many words are equal wherever `packed` is.
+        Returns how many words are equal wherever neighbours in `packed` are, which serves to tell
+        ties from then on.
         """
-        if self.shift and _sort_mixed(words, order, packed, self.bits):
-            return 0
-        return 2
+        if not self.shift:
+            return 2
+        # First words in order, fetched together: one by one, each would be waited for.
+        return 0 if _sort_mixed(words, words[0][order], order, packed, self.bits) else 2
 
 
 @njit(cache=True, nogil=True)
-def _sort_mixed(words: Any, order: Any, packed: Any, bits: Any) -> Any:
+def _sort_mixed(words: Any, firsts: Any, order: Any, packed: Any, bits: Any) -> Any:
+    """Sort stretches of mixed first words; whether some neighbours in `packed` are equal although
+    their first two words are not."""
     scratch = np.empty(0, np.int64)
-    any_mixed = False
+    unknown = False
     n, start = order.size, 0
     while start < n:
-        top, first = packed[start] >> np.uint64(bits), words[0, order[start]]
+        top, first = packed[start] >> np.uint64(bits), firsts[start]
         end, mixed = start + 1, False
         while end < n and packed[end] >> np.uint64(bits) == top:
-            mixed |= words[0, order[end]] != first
+            mixed |= firsts[end] != first
             end += 1
         if mixed:
             if scratch.size < end - start:
                 scratch = np.empty(2 * (end - start), np.int64)
             order[start:end] = np.sort(order[start:end])  # rows with equal words keep their order
             merge_sort(words, order, start, end, scratch)
-            packed[start:end] = packed[start]  # what follows has to look at them again
-            any_mixed = True
+            # By turns two values with these leading bits: nothing outside of the stretch has them.
+            packed[start] = top << np.uint64(bits)
+            unknown |= bits == 0
+            for p in range(start + 1, end):
+                a, b = order[p - 1], order[p]
+                other = words[0, a] != words[0, b] or words[1, a] != words[1, b]
+                packed[p] = packed[p - 1] ^ np.uint64(other and bits > 0)
         start = end
-    return any_mixed
+    return unknown

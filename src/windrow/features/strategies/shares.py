@@ -33,14 +33,18 @@ class RowShares:
     """How the rows of a file are laid out for whoever reads them by their numbers. Picklable.
 
     `column` has the numbers. A share has those from one of `starts`, which ascend, to the next.
+    Of the other columns only `columns` are stored (None: all).
     """
 
     column: str
     starts: tuple[int, ...]
+    columns: tuple[str, ...] | None = None
 
     def pieces(self, table: pa.Table) -> list[Any]:
         """The buffers of a file of these rows."""
         numbers = int64_values(table, self.column)
+        if self.columns is not None:
+            table = table.select([self.column, *self.columns])
         owners = np.searchsorted(self.starts[1:], numbers, side="right")
         if len(self.starts) <= np.iinfo(np.int16).max:
             owners = owners.astype(np.int16)  # NumPy sorts these by counting
