@@ -129,7 +129,8 @@ class ConsistencyJob:
         # The table is committed, and what was replayed removed, while examples are explained.
         with ThreadPoolExecutor(1) as aside:
             done: list[Future[None]] = []
-            with work_folder(root, None) as work, ExitStack() as after:
+            with ExitStack() as after:
+                work = after.enter_context(work_folder(root, None))
                 replays = self._replays(work)
                 if replays:
                     written, schema = self._compare(stages, replays, work, found, after)
@@ -181,7 +182,8 @@ class ConsistencyJob:
                 )
             ]
         else:
-            logs = [one for one in own_logs(self.root, request.definition.name) if self._has(one)]
+            logs = own_logs(self.engine, self.root, request.definition.name)
+            logs = [one for one in logs if self._has(one)]
         # The version that is defined now comes first: others may lack columns.
         logs.sort(key=lambda log: (log.version != self.version, log.version or ""))
         replays = []

@@ -17,12 +17,14 @@ from windrow.features.definitions import GroupBy, Join, JoinedGroup
 from windrow.features.run.results import write_frame
 from windrow.online.log.columns import AT
 from windrow.online.log.places import log_tables
-from windrow.sources.bound import bind_table
+from windrow.sources.bound import BoundTable, bind_table
 from windrow.sources.columns import Taken
+from windrow.sources.delta import is_delta
 from windrow.spark.schemas import quoted
 from windrow.spark.session import Engine
-from windrow.storage.delta import open_table
 from windrow.storage.store import Store
+
+_WHAT = "the log"
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,8 @@ class Log:
 
     `table` is what `Queries` take: a path, a table of Spark, or a DataFrame. `own` says that it has
     the columns of Windrow's log. `columns` maps the names of keys, inputs and features of a
-    definition to the table's columns, whose types are those of `schema`.
+    definition to the table's columns, whose types are those of `schema`. `bound` is that table, if
+    it has been looked at.
     """
 
     table: Any = field(repr=False)
@@ -40,16 +43,19 @@ class Log:
     schema: pa.Schema
     version: str | None = None
     own: bool = True
+    bound: BoundTable | None = field(default=None, repr=False, compare=False)
 
 
-def own_logs(root: Store, name: str) -> list[Log]:
+def own_logs(engine: Engine, root: Store, name: str) -> list[Log]:
     """The tables of Windrow's log of a name, by version."""
     found = []
     for version, store in log_tables(root, name).items():
-        table = open_table(store)
-        if table is not None and table.file_uris():
-            schema = pa.schema(table.schema().to_arrow())
-            found.append(Log(store.uri, AT, {one: one for one in schema.names}, schema, version))
+        if not is_delta(store):
+            continue
+        bound = bind_table(engine, store.uri, _WHAT, options=root.options_dict)
+        if bound.uris:
+            columns = {one: one for one in bound.schema.names}
+            found.append(Log(store.uri, AT, columns, bound.schema, version, bound=bound))
     return found
 
 
@@ -63,7 +69,7 @@ def foreign_log(
     values: Mapping[str, str] | None,
 ) -> Log:
     """A log of another system; columns that are not mapped have the names of the definition's."""
-    what = "the log"
+    what = _WHAT
     bound = bind_table(engine, table, what, options=root.options_dict)
     names = bound.schema.names
     if time is None:
@@ -84,7 +90,7 @@ def foreign_log(
                 f"{what}: there is no column for the key {key!r}; say which it is, such as "
                 f"--keys {key}=COLUMN. Its columns are {names}"
             )
-    return Log(table, time, columns, bound.schema, own=False)
+    return Log(table, time, columns, bound.schema, own=False, bound=bound)
 
 
 def as_files(engine: Engine, log: Log, needed: Collection[str], place: Store) -> Log | None:
@@ -93,14 +99,15 @@ def as_files(engine: Engine, log: Log, needed: Collection[str], place: Store) ->
     Of a log that is none, the columns that are `needed` are stored at `place`; None if it has no
     rows.
     """
-    bound = bind_table(engine, log.table, "the log", options=place.options_dict)
+    bound = log.bound
+    assert bound is not None
     taken = [Taken(name, name, bound.schema.field(name).type) for name in needed]
     if bound.rows(taken, (), engine.tasks)[0] is not None:
         return log
     frame = bound.frame.select(*(quoted(name) for name in needed))
     written = write_frame(bound.executed(frame), place, "log")
     columns = {name: column for name, column in log.columns.items() if column in needed}
-    return replace(log, table=place.uri, columns=columns) if written.parts else None
+    return replace(log, table=place.uri, columns=columns, bound=None) if written.parts else None
 
 
 def joined_groups(definition: Join | GroupBy) -> tuple[JoinedGroup, ...]:
