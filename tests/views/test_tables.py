@@ -249,6 +249,26 @@ def test_storable_schemas(spark: Any) -> None:
         Storable.of(StructType([]), "table t")
 
 
+def test_fields_of_one_name_are_told_apart(spark: Any) -> None:
+    """A Delta table has no two fields of one name, whatever their case; a query may."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    made = (
+        "array(named_struct('a', id, 'A', named_struct('b', 'x', 'b', INTERVAL '1' DAY), 'a_2', 7))"
+    )
+    frame = spark.range(3).select(F.expr(made).alias("s"), F.expr("map(id, NULL)").alias("m"))
+    found = Storable.of(frame.schema, "view v")
+    inner = "struct<b:string,b_2:bigint>"
+    assert found.stored["s"].dataType.simpleString() == (
+        f"array<struct<a:bigint,A_2:{inner},a_2_2:int>>"
+    )
+    stored = found.to_stored(frame)
+    assert stored.schema.simpleString() == found.stored.simpleString()
+    again = found.from_stored(stored)
+    assert again.schema.simpleString() == frame.schema.simpleString()
+    assert again.collect() == frame.collect()
+
+
 def test_odd_names(project: wr.Project) -> None:
     project.sql("CREATE TABLE `odd name` (`a.b` INT, `x y` STRING, `q``r` INT DEFAULT 7)")
     project.sql("INSERT INTO `odd name` (`x y`, `a.b`) VALUES ('z', 1)")

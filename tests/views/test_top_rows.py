@@ -237,3 +237,22 @@ def test_a_plan_that_relies_on_append_only_refuses_what_is_not(spark: Any, tmp_p
     assert [(r.k, r.v) for r in project.read("top").collect()] == [(3, 30)]
     project.sql("REFRESH MATERIALIZED VIEW top")
     assert [(r.k, r.v) for r in project.read("top").collect()] == [(2, 20)]
+
+
+def test_ties_are_broken_by_structs_too(spark: Any, tmp_path: Path) -> None:
+    """Also by those that are not part of the order; maps have none."""
+    project = windrow.Project(tmp_path, spark=spark, progress=False)
+    project.sql("CREATE TABLE t (k INT, s STRUCT<a: INT, b: ARRAY<INT>>, m MAP<INT, INT>)")
+    rows = "(1, struct(2, array(1)), map(1, 1)), (1, struct(1, NULL), NULL), (2, NULL, map())"
+    project.sql(f"INSERT INTO t VALUES {rows}")
+    project.sql("CREATE MATERIALIZED VIEW first AS SELECT * FROM t ORDER BY k LIMIT 1")
+    project.sql(
+        "CREATE MATERIALIZED VIEW numbered AS "
+        "SELECT s.a, row_number() OVER (ORDER BY k) AS r, s FROM t"
+    )
+    assert [r.s.a for r in project.sql("SELECT s FROM first").collect()] == [1]
+    project.sql("INSERT INTO t VALUES (1, struct(1, array(0)), NULL)")
+    project.sql("DELETE FROM t WHERE s.b IS NULL AND s.a = 1")
+    assert [r.s.b for r in project.sql("SELECT s FROM first").collect()] == [[0]]
+    numbers = [(r.r, r.a) for r in project.sql("SELECT r, a FROM numbered").collect()]
+    assert sorted(numbers) == [(1, 1), (2, 2), (3, None)]

@@ -352,7 +352,8 @@ class Catalyst:
 
     def is_orderable(self, expression: Expression) -> bool:
         rows = self.singleton("expressions.RowOrdering$")
-        return bool(rows.isOrderable(expression.dataType()))
+        # Of a type, there is a method of this name, too; but a struct type is also a sequence.
+        return bool(rows.isOrderable(self.seq([expression])))
 
     @staticmethod
     def evaluate(expression: Expression) -> Any:

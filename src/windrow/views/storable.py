@@ -6,11 +6,14 @@ holds the same values: equal values are stored alike, and come back as they were
     INTERVAL YEAR TO MONTH    INT, months              STRING COLLATE ...   STRING
     INTERVAL DAY TO SECOND    BIGINT, microseconds     CHAR(n), VARCHAR(n)  STRING
     TIME(p)                   STRING                   VOID, STRUCT<>       BOOLEAN
+
+Fields of a struct that have one name, as those of arrays_zip(a, a), are told apart by a number.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+import itertools
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -206,6 +209,9 @@ def _struct(type_: StructType, where: str) -> Kept:
             lambda c: F.when(c.isNotNull(), F.lit(True)),
             lambda c: F.when(c, F.from_json(F.lit("{}"), T.StructType([]))),
         )
+    names = _distinct([field.name for field in type_])
+    if names != [field.name for field in type_]:
+        return _renamed(type_, names, where)
     inner = [kept_as(field.dataType, f"{where}.{field.name}") for field in type_]
     stored = T.StructType(
         [T.StructField(f.name, k.stored) for f, k in zip(type_, inner, strict=True)]
@@ -221,6 +227,42 @@ def _struct(type_: StructType, where: str) -> Kept:
         return F.when(c.isNotNull(), F.struct(*fields))
 
     return Kept(stored, lambda c: each(c, "there"), lambda c: each(c, "back"))
+
+
+def _renamed(type_: StructType, names: list[str], where: str) -> Kept:
+    """A struct of which some fields have one name, by other `names`."""
+    from pyspark.sql import functions as F  # noqa: N812
+    from pyspark.sql import types as T  # noqa: N812
+
+    fields = [T.StructField(n, f.dataType) for n, f in zip(names, type_, strict=True)]
+    renamed = T.StructType(fields)
+    kept = _struct(renamed, where)
+
+    def there(c: Column) -> Column:
+        c = c.cast(renamed)  # field by field, in their order
+        return c if kept.there is None else kept.there(c)
+
+    def back(c: Column) -> Column:
+        found = c if kept.back is None else kept.back(c)
+        own = [found.getField(n).alias(f.name) for n, f in zip(names, type_, strict=True)]
+        return F.when(c.isNotNull(), F.struct(*own))
+
+    return Kept(kept.stored, there, back)
+
+
+def _distinct(names: Sequence[str]) -> list[str]:
+    """The same names, but for those that occurred before, whatever their case.
+
+    >>> _distinct(["a", "b", "A", "a_2", "a"])
+    ['a', 'b', 'A_2', 'a_2_2', 'a_3']
+    """
+    found: list[str] = []
+    taken: set[str] = set()
+    for name in names:
+        choices = itertools.chain([name], (f"{name}_{n}" for n in itertools.count(2)))
+        found.append(next(one for one in choices if one.lower() not in taken))
+        taken.add(found[-1].lower())
+    return found
 
 
 def _array(type_: Any, where: str) -> Kept:

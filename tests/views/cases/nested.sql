@@ -108,3 +108,6 @@ SELECT id, a, b FROM docs LATERAL VIEW json_tuple(to_json(st), 'a', 'b') j AS a,
 
 -- explode_made_constant: t
 SELECT id, at, word FROM t LATERAL VIEW OUTER posexplode(if(b, array('x', 'y'), array('x', 'y'))) e AS at, word
+
+-- fields_of_one_name: t
+SELECT arrays_zip(array(k), array(k)) AS z, named_struct('a', n, 'A', named_struct('b', g, 'b', ts - ts)) AS s, count(*) AS c FROM t GROUP BY 1, 2

@@ -97,3 +97,9 @@ SELECT g, sum(n) AS s FROM (SELECT g, n, row_number() OVER (PARTITION BY g, k OR
 
 -- qualify (since 4.3): t
 SELECT id, k, n FROM t QUALIFY row_number() OVER (PARTITION BY k ORDER BY n DESC, id) = 1
+
+-- top_with_structs: docs
+SELECT id, st, tags FROM docs ORDER BY id % 3 LIMIT 4
+
+-- numbered_structs: t
+SELECT id, row_number() OVER (PARTITION BY g ORDER BY n, id, struct(x)) AS r, struct(k, struct(n)) AS s FROM t
