@@ -15,4 +15,5 @@ NEARLY_ALL = 0.9  # of the events can count: then filtering the others costs mor
 FEW_REQUESTED = 50  # events for each query of a slice, from which on filtering first pays
 BROADCAST_QUERIES = 20_000  # a task holds all of them
 BROADCAST_RATIO = 100  # events for each query, at least: else arranging pays soon
+BROADCAST_SHARES = 4  # of a table, for one task: lifting takes about as long for one as for all
 BROADCAST_EVENTS = 500_000  # events of requested keys that a task holds before it lifts them

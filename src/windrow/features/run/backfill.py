@@ -9,6 +9,7 @@ data resumes after the last finished slice.
 from __future__ import annotations
 
 import functools
+import itertools
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, suppress
@@ -19,6 +20,7 @@ import pyarrow as pa
 
 from windrow.arrangements.catalogue import note_use
 from windrow.errors import SchemaError, StorageError, StorageUnavailableError, WindrowError
+from windrow.features import limits
 from windrow.features.inputs.queries import (
     QUERY_TIME,
     query_spec,
@@ -321,9 +323,14 @@ class BackfillRun:
     def _stream(self, piece: Piece, job: BroadcastJob) -> Written:
         rows = piece.rows
         if rows is not None:
-            return run_numbered(
-                self.stages.given, rows.tasks, job.store, lambda n: job.write(rows.batches(n))
-            )
+            several = limits.BROADCAST_SHARES
+            count = max(-(-rows.tasks // several), min(rows.tasks, self.stages.engine.tasks))
+
+            def write_shares(number: int) -> Written:
+                shares = range(number, rows.tasks, count)
+                return job.write(itertools.chain.from_iterable(map(rows.batches, shares)))
+
+            return run_numbered(self.stages.given, count, job.store, write_shares)
         frame = piece.frame()
         names = frame.columns
 
