@@ -240,6 +240,30 @@ def test_strategies_agree_on_spark(
     assert project.summary.null_times == 1
 
 
+def test_a_task_of_a_broadcast_reads_several_shares(
+    spark: Any, tmp_path: Path, shop: tuple[str, str]
+) -> None:
+    """Row groups of these sizes are dealt out evenly only in more shares than tasks run at once."""
+    table = pq.read_table(shop[0])
+    with pq.ParquetWriter(tmp_path / "uneven.parquet", table.schema) as out:
+        start = 0
+        for rows in (100, 600, 100, 400):
+            out.write_table(table.slice(start, rows))
+            start += rows
+    source = wr.EventSource("s", str(tmp_path / "uneven.parquet"), time="ts")
+    several = [agg.sum("x").over("1d", "7d"), agg.last_k("x", 3), agg.count("x").by("bucket")]
+    group = wr.GroupBy("g", source, ["k"], several)
+    join = wr.Join("j", wr.Queries(shop[1], time="ts"), [group])
+    project = wr.Project(tmp_path / "state", spark=spark)
+    plan = project.plan(join, strategy="broadcast")
+    (piece,) = plan.arrangements[0].inputs.content.pieces
+    tasks = spark.sparkContext.defaultParallelism
+    assert piece.rows is not None
+    assert piece.rows.tasks > tasks
+    found = rows_of(project.backfill(join, strategy="broadcast"))
+    assert found == rows_of(project.backfill(join, strategy="merge"))
+
+
 def test_a_hot_key_is_split_by_time(
     spark: Any, tmp_path: Path, shop: tuple[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

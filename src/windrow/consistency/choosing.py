@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from windrow.algebra.arrays import enumerate_lists
 from windrow.consistency.compare import EXAMPLES, VERSION
 from windrow.consistency.replay import Replay
 from windrow.consistency.report import Example
@@ -106,9 +107,8 @@ def _ranks(groups: Sequence[np.ndarray], order: np.ndarray) -> np.ndarray:
     sorted_ = np.lexsort([places, *groups])
     new = np.ones(order.size, np.bool_)
     new[1:] = np.logical_or.reduce([g[sorted_[1:]] != g[sorted_[:-1]] for g in groups])
-    starts = np.flatnonzero(new)
     ranks = np.empty(order.size, np.int64)
-    ranks[sorted_] = np.arange(order.size) - np.repeat(starts, np.diff(np.append(starts, new.size)))
+    ranks[sorted_] = enumerate_lists(np.diff(np.append(np.flatnonzero(new), new.size)))[1]
     return ranks
 
 

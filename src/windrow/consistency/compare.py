@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from windrow.algebra.arrays import enumerate_lists
 from windrow.consistency.comparison_files import ComparisonFile
 from windrow.consistency.equality import (
     OUTCOMES,
@@ -349,6 +350,6 @@ def _worst(found: Compared, asked: np.ndarray | None, hours: Hours) -> np.ndarra
     by = np.lexsort((hours.times[bad], -found.errors[bad], hour))
     order, hour = bad[by], hour[by]
     starts = np.flatnonzero(np.append(True, np.diff(hour) != 0))
-    rank = np.arange(order.size) - np.repeat(starts, np.diff(np.append(starts, order.size)))
+    _, rank = enumerate_lists(np.diff(np.append(starts, order.size)))
     first = np.lexsort((-found.errors[order], rank))[:_PER_FEATURE]
     return order[first[rank[first] < _PER_HOUR]]

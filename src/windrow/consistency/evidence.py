@@ -91,9 +91,8 @@ def _by_tasks(piece: Piece, engine: Engine, keys: pa.Table) -> pa.Table:
     rows = piece.rows
     assert rows is not None
     name, schema = piece.source.name, pa.schema([(c.name, c.type) for c in piece.columns])
-    count = keys.num_rows
-    nothing = np.zeros(count, np.int64)
-    wanted = RequestedKeys.make(QueryTimes(keys, nothing, np.ones(count, np.bool_)))
+    times, valid = np.zeros(keys.num_rows, np.int64), np.ones(keys.num_rows, np.bool_)
+    wanted = RequestedKeys.make(QueryTimes(keys, times, valid))  # whatever the time
 
     def read(numbers: Iterable[int]) -> Iterator[bytes]:
         kept = 0

@@ -155,11 +155,10 @@ def parquet_options(spec: ShardSpec, sample: pa.Table) -> dict[str, Any]:
 def _is_adjacent(column: pa.ChunkedArray) -> bool:
     """Whether a column of numbers mostly has the value of the row before."""
     words = {32: pa.int32(), 64: pa.int64()}
-    if column.null_count or not pa.types.is_primitive(column.type):
+    width = column.type.bit_width if pa.types.is_primitive(column.type) else 0
+    if column.null_count or width not in words:
         return False
-    if column.type.bit_width not in words:
-        return False
-    values = single_chunk(column).view(words[column.type.bit_width]).to_numpy()
+    values = single_chunk(column).view(words[width]).to_numpy()
     return bool(np.count_nonzero(values[1:] != values[:-1]) * 8 <= values.size)
 
 

@@ -352,7 +352,8 @@ class Catalyst:
 
     def is_orderable(self, expression: Expression) -> bool:
         rows = self.singleton("expressions.RowOrdering$")
-        # Of a type, there is a method of this name, too; but a struct type is also a sequence.
+        # Not the method of this name for a type: a struct type is a sequence, too, and Py4J would
+        # call this one with it.
         return bool(rows.isOrderable(self.seq([expression])))
 
     @staticmethod
