@@ -69,25 +69,24 @@ def foreign_log(
     values: Mapping[str, str] | None,
 ) -> Log:
     """A log of another system; columns that are not mapped have the names of the definition's."""
-    what = _WHAT
-    bound = bind_table(engine, table, what, options=root.options_dict)
+    bound = bind_table(engine, table, _WHAT, options=root.options_dict)
     names = bound.schema.names
     if time is None:
         raise OptionError("say which column of the log is the time of a request: --time COLUMN")
     if time not in names:
-        raise SchemaError(f"{what}: there is no time {time!r}; its columns are {names}")
+        raise SchemaError(f"{_WHAT}: there is no time {time!r}; its columns are {names}")
     given = {**(keys or {}), **(values or {})}
     known = {*key_columns(definition), *feature_columns(definition)}
     for name, column in given.items():
         if column not in names:
-            raise SchemaError(f"{what}: there is no column {column!r}; its columns are {names}")
+            raise SchemaError(f"{_WHAT}: there is no column {column!r}; its columns are {names}")
         if name not in known and values is not None and name in values:
             raise OptionError(f"{definition.name} has no feature {name!r}: {sorted(known)}")
     columns = {name: name for name in names} | given
     for key in key_columns(definition):
         if key not in columns:
             raise SchemaError(
-                f"{what}: there is no column for the key {key!r}; say which it is, such as "
+                f"{_WHAT}: there is no column for the key {key!r}; say which it is, such as "
                 f"--keys {key}=COLUMN. Its columns are {names}"
             )
     return Log(table, time, columns, bound.schema, own=False, bound=bound)
